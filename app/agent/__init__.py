@@ -1,0 +1,1 @@
+"""The loop: decides, and reaches the world through `Effects` alone."""

@@ -1,0 +1,151 @@
+"""The loop's seams: one protocol for each way it touches the world.
+
+Tests pass fakes by parameter; telemetry wraps an effect where parts are wired together.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Protocol
+
+from app.domain.messages import Prompt
+from app.domain.model import ModelRequest, ModelResponse, StreamPart
+from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
+from app.domain.usage import ModelLimits, Usage
+from app.permissions.decide import Decision
+
+
+class Model(Protocol):
+    """A model API."""
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart | ModelResponse]:
+        """Send the request; yield each event as it comes, then the complete response, last.
+
+        Exactly one `ModelResponse` is yielded, and only for a response that ended properly;
+        every other outcome raises a `ModelError`, which carries what was billed. Time-outs
+        (connect, first byte, silence) are the implementation's and raise `ModelUnreachable`.
+        Closing the generator, or cancelling the task, closes the connection at once.
+        """
+        ...
+
+
+class Toolbox(Protocol):
+    """The tools of one session, bound to its workspace."""
+
+    def specs(self) -> Sequence[ToolSpec]:
+        """Tools on offer, in a stable order (the cached prefix of requests depends on it)."""
+        ...
+
+    async def call(self, call: ToolCall, memory: ToolMemory) -> ToolResult:
+        """Validate and run one call that was allowed. Never raises but for cancellation.
+
+        An unknown tool, an invalid input and a failing tool are results. Cancelling the task
+        kills whatever the call started before the cancellation is passed on.
+        """
+        ...
+
+    def spec(self, name: str) -> ToolSpec | None:
+        """Give the tool that a call of this name reaches, or None."""
+        ...
+
+    def invalid(self, call: ToolCall) -> ToolResult | None:
+        """Give the error result of a call that cannot run (unknown tool, bad input), or None.
+
+        Pure: asked before permissions are, since such a call needs none.
+        """
+        ...
+
+
+class Gate(Protocol):
+    """Permission for a call. May wait long for a person."""
+
+    async def check(self, call: ToolCall, spec: ToolSpec) -> Decision:
+        """Decide whether the call may run."""
+        ...
+
+
+class Inbox(Protocol):
+    """Prompts that wait for the loop."""
+
+    async def take(self) -> Sequence[Prompt]:
+        """Give the prompts of this run that are not in the journal yet, oldest first.
+
+        A prompt is taken when the batch that names it is journalled, not before.
+        """
+        ...
+
+
+class Previews(Protocol):
+    """Where partial messages go. Best effort: nothing here is stored."""
+
+    def publish(self, part: StreamPart) -> None:
+        """Hand on one raw event. Never blocks, never raises."""
+        ...
+
+    def abort(self, message_id: str, reason: str) -> None:
+        """Say that the open message will not be completed (retry, cancel)."""
+        ...
+
+
+class Models(Protocol):
+    """What is known of models: prices and sizes."""
+
+    def cost_usd(self, model: str, usage: Usage, at: datetime) -> Decimal | None:
+        """Price one request; None when the model has no known price."""
+        ...
+
+    def limits(self, model: str) -> ModelLimits:
+        """Give the model's sizes; a safe guess for an unknown one."""
+        ...
+
+    def canonical(self, model: str) -> str:
+        """Give the model's name without its date."""
+        ...
+
+
+class Clock(Protocol):
+    """Time, waiting, and ids."""
+
+    def now(self) -> datetime:
+        """Give the wall clock's time in UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Give seconds that never go back, for durations."""
+        ...
+
+    def uuid(self) -> str:
+        """Give a fresh random UUID."""
+        ...
+
+    def jitter(self) -> float:
+        """Give a random number in [0, 1)."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class Stamps(Protocol):
+    """What it takes to write messages: time, ids and prices, but no reach into the world."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def models(self) -> Models: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """All that a run can touch."""
+
+    model: Model
+    tools: Toolbox
+    gate: Gate
+    inbox: Inbox
+    previews: Previews
+    models: Models
+    clock: Clock

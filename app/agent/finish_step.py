@@ -1,0 +1,224 @@
+"""The end of a run: its result message and its outcome, in one batch."""
+
+from collections.abc import AsyncGenerator
+from decimal import Decimal
+from typing import Literal
+
+from app.agent.effects import Stamps
+from app.agent.results import LOST_TEXT, note_entry, result_entry
+from app.agent.state import LoopState
+from app.domain.blocks import TextBlock, ToolUseBlock
+from app.domain.journal import Batch, Entry
+from app.domain.messages import (
+    ApiMessage,
+    AssistantMessage,
+    ResultMessage,
+    ResultSubtype,
+    WireModelUsage,
+    WireUsage,
+    wire_time,
+)
+from app.domain.runs import EndReason, Outcome
+from app.domain.tools import ToolResult
+from app.domain.usage import LedgerRow, Spend, Usage
+from app.errors import ContextTooLong, ModelError, ModelUnreachable
+
+INTERRUPTED_TEXT = "The user stopped the run before this call finished; its effect is unknown."
+INTERRUPT_MARKER = "[Request interrupted by user]"
+INTERRUPT_MARKER_TOOLS = "[Request interrupted by user for tool use]"
+
+
+async def finish(
+    cause: Literal["completed", "max_turns", "budget"], state: LoopState, effects: Stamps
+) -> AsyncGenerator[Batch]:
+    """End a run in an orderly way."""
+    if cause == "budget":
+        yield budget_spent(state, effects)
+    elif cause == "max_turns":
+        limit = state.run.options.max_turns
+        yield result_batch(
+            state,
+            effects,
+            subtype="error_max_turns",
+            terminal_reason="max_turns",
+            end_reason="max_turns",
+            errors=(f"Reached maximum number of turns ({limit})",),
+        )
+    else:
+        yield result_batch(state, effects)
+
+
+def budget_spent(state: LoopState, effects: Stamps, ledger: tuple[LedgerRow, ...] = ()) -> Batch:
+    """End a run that may not make another request. `state` holds the ledger rows already."""
+    amount = plain_usd(state.run.options.max_budget_usd or Decimal(0))
+    return result_batch(
+        state,
+        effects,
+        subtype="error_max_budget_usd",
+        terminal_reason="budget_exhausted",
+        end_reason="max_budget_run",
+        errors=(f"Reached maximum budget (${amount})",),
+        ledger=ledger,
+    )
+
+
+def failure(
+    error: ModelError, state: LoopState, effects: Stamps, ledger: tuple[LedgerRow, ...] = ()
+) -> Batch:
+    """End a run whose model request failed for good (decisions B5).
+
+    `state` holds the ledger rows already. The synthetic message is never sent to a model.
+    """
+    status = f" {error.status}" if error.status else ""
+    text = f"API error{status}: {error.message}"
+    notice = AssistantMessage(
+        session_id=state.run.session_id,
+        uuid=effects.clock.uuid(),
+        message=ApiMessage(
+            id=effects.clock.uuid(),
+            model="<synthetic>",
+            content=[TextBlock(text=text)],
+            stop_reason="stop_sequence",
+            stop_sequence="",
+            usage=WireUsage.of(Usage()),
+        ),
+        timestamp=wire_time(effects.clock.now()),
+        error="server_error" if _is_outage(error) else error.category,
+        is_api_error_message=True,
+        request_id=error.request_id,
+        api_error_status=error.status,
+        api_error_type=error.error_type,
+    )
+    return result_batch(
+        state,
+        effects,
+        subtype="error_during_execution",
+        terminal_reason=_terminal_reason(error),
+        end_reason="model_error",
+        errors=(text,),
+        api_error_status=error.status,
+        ledger=ledger,
+        before=(Entry.of(notice),),
+    )
+
+
+def interrupted(state: LoopState, effects: Stamps) -> Batch:
+    """End a run that its client cancelled: open calls are closed, then the marker (loop 5)."""
+    open_calls = state.open_calls
+    marker = INTERRUPT_MARKER_TOOLS if open_calls else INTERRUPT_MARKER
+    return result_batch(
+        state,
+        effects,
+        subtype="error_during_execution",
+        terminal_reason="aborted_tools" if open_calls else "aborted_streaming",
+        end_reason="cancelled",
+        errors=("The run was cancelled.",),
+        before=(
+            *(_rejection(call, state, effects) for call in open_calls),
+            note_entry(marker, state, effects),
+        ),
+    )
+
+
+def abandoned(state: LoopState, effects: Stamps, *, end_reason: EndReason, why: str) -> Batch:
+    """End a run that cannot go on (decisions B17): cost from the ledger, no stop reason."""
+    return result_batch(
+        state,
+        effects,
+        subtype="error_during_execution",
+        terminal_reason=None,
+        end_reason=end_reason,
+        errors=(why,),
+        has_stop_reason=False,
+        before=tuple(
+            result_entry(call.id, ToolResult(LOST_TEXT, is_error=True), state, effects)
+            for call in state.open_calls
+        ),
+    )
+
+
+def result_batch(
+    state: LoopState,
+    effects: Stamps,
+    *,
+    subtype: ResultSubtype = "success",
+    terminal_reason: str | None = "completed",
+    end_reason: EndReason | None = None,
+    errors: tuple[str, ...] = (),
+    api_error_status: int | None = None,
+    has_stop_reason: bool = True,
+    ledger: tuple[LedgerRow, ...] = (),
+    before: tuple[Entry, ...] = (),
+) -> Batch:
+    """Make the last batch of a run. `state` holds the spend of `ledger` already."""
+    is_error = subtype != "success"
+    stop_reason = state.stop_reason if has_stop_reason else None
+    total = state.spent_before.merged(state.spend)
+    message = ResultMessage(
+        session_id=state.run.session_id,
+        uuid=effects.clock.uuid(),
+        subtype=subtype,
+        is_error=is_error,
+        duration_ms=elapsed_ms(state, effects),
+        duration_api_ms=total.api_ms,
+        num_turns=state.responses,
+        stop_reason=stop_reason,
+        terminal_reason=terminal_reason,
+        total_cost_usd=float(total.cost_usd),
+        usage=WireUsage.of(state.spend.main_thread),
+        modelUsage=_by_model(total, effects),
+        model_usage_since_last_result=_by_model(state.spend, effects),
+        permission_denials=list(state.denials),
+        result=None if is_error else state.last_text,
+        errors=list(errors) or None,
+        api_error_status=api_error_status,
+        ttft_ms=None if is_error else state.ttft_ms,
+        user_message_uuid=state.client_uuids[0] if state.client_uuids else None,
+        user_message_uuids=list(state.client_uuids) or None,
+    )
+    outcome = Outcome(
+        subtype=subtype,
+        end_reason=end_reason or ("refusal" if stop_reason == "refusal" else "completed"),
+        is_error=is_error,
+        stop_reason=stop_reason,
+        terminal_reason=terminal_reason,
+        num_turns=state.responses,
+        result_text=None if is_error else state.last_text,
+        errors=errors,
+        permission_denials=state.denials,
+    )
+    return Batch((*before, Entry.of(message)), ledger, outcome=outcome)
+
+
+def elapsed_ms(state: LoopState, effects: Stamps) -> int:
+    """Give the time since the run's first claim, earlier attempts included."""
+    return state.run.elapsed_ms + round((effects.clock.monotonic() - state.run.began_s) * 1000)
+
+
+def plain_usd(amount: Decimal) -> str:
+    """Write an amount without trailing zeros or an exponent: `0.06`, `2`."""
+    return f"{amount.normalize():f}"
+
+
+def _by_model(spend: Spend, effects: Stamps) -> dict[str, WireModelUsage]:
+    models = effects.models
+    return {
+        model: WireModelUsage.of(part, models.limits(model), models.canonical(model))
+        for model, part in spend.by_model.items()
+    }
+
+
+def _is_outage(error: ModelError) -> bool:
+    # `api_retry` tells an overload and a lost connection apart; `assistant.error` does not.
+    return error.category == "overloaded" or isinstance(error, ModelUnreachable)
+
+
+def _terminal_reason(error: ModelError) -> str:
+    if isinstance(error, ContextTooLong):
+        return "prompt_too_long"
+    return "image_error" if error.status == 413 else "api_error"
+
+
+def _rejection(call: ToolUseBlock, state: LoopState, effects: Stamps) -> Entry:
+    result = ToolResult(INTERRUPTED_TEXT, is_error=True)
+    return result_entry(call.id, result, state, effects, rejected_by="user")

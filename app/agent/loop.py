@@ -1,0 +1,47 @@
+"""The loop: decide, perform, hand over what becomes durable, repeat."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import assert_never
+
+from app.agent.effects import Effects
+from app.agent.finish_step import finish
+from app.agent.model_step import ask_model, nudge
+from app.agent.start_step import start
+from app.agent.state import LoopState
+from app.agent.steps import AskModel, Finish, Nudge, RefuseTools, RunTools, Start, Step, next_step
+from app.agent.tool_step import refuse_tools, run_tools
+from app.domain.journal import Batch
+
+
+async def run_agent(state: LoopState, effects: Effects) -> AsyncGenerator[Batch]:
+    """Drive a run from `state` to its result.
+
+    The caller stores each batch before asking for the next: no tool runs before the message
+    that asked for it is durable. To resume, fold the journal and call again. Closing the
+    generator stops tools and the model request that are under way.
+    """
+    while state.result is None:
+        async with aclosing(perform(next_step(state), state, effects)) as batches:
+            async for batch in batches:
+                yield batch
+                state = state.apply(batch)
+
+
+def perform(step: Step, state: LoopState, effects: Effects) -> AsyncGenerator[Batch]:
+    """Give the batches that a step produces."""
+    match step:
+        case Start():
+            return start(state, effects)
+        case AskModel():
+            return ask_model(state, effects)
+        case RunTools(calls):
+            return run_tools(calls, state, effects)
+        case RefuseTools(calls):
+            return refuse_tools(calls, state, effects)
+        case Nudge():
+            return nudge(state, effects)
+        case Finish(cause):
+            return finish(cause, state, effects)
+        case _:
+            assert_never(step)

@@ -1,0 +1,248 @@
+"""The model step: one response, with retries; what failed is discarded whole (decisions B26)."""
+
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import aclosing
+
+import orjson
+
+from app.agent.effects import Effects
+from app.agent.finish_step import budget_spent, failure, result_batch
+from app.agent.prompt import system_texts
+from app.agent.state import EMPTY_RESPONSE, LoopState
+from app.domain.blocks import Block, TextBlock, ToolUseBlock
+from app.domain.journal import Batch, Entry
+from app.domain.messages import (
+    ApiMessage,
+    ApiRetryMessage,
+    AssistantMessage,
+    UserContent,
+    UserMessage,
+    WireUsage,
+    wire_time,
+)
+from app.domain.model import ModelRequest, ModelResponse
+from app.domain.text import MAX_JSON_DEPTH, is_too_deep
+from app.domain.usage import LedgerRow, Usage
+from app.errors import ModelError
+
+NUDGE_TEXT = "Your last response was empty. Go on with the task, or say what you found."
+FIRST_DELAY_S = 0.5
+LONGEST_DELAY_S = 32.0
+UNPARSED = "__unparsedToolInput"
+"""Where input stands that cannot be used as it came: the toolbox refuses such a call."""
+JITTER = 0.25
+"""Share of the delay that is added at random, at the most. Figures: loop 4.7."""
+
+
+async def ask_model(state: LoopState, effects: Effects) -> AsyncGenerator[Batch]:
+    """Make a model request until it succeeds, cannot succeed, or the retries are used up."""
+    request = build_request(state, effects)
+    attempt = 0
+    while True:
+        started = effects.clock.monotonic()
+        try:
+            response = await _respond(request, effects)
+        except ModelError as error:
+            billed = _billed(error, request, effects, started)
+            attempt += 1
+            state = state.apply(Batch(ledger=billed))
+            if not error.can_retry or attempt > state.run.max_retries:
+                yield failure(error, state, effects, billed)
+                return
+            if state.is_over_budget:
+                yield budget_spent(state, effects, billed)
+                return
+            delay_s = retry_delay_s(attempt, error, effects.clock.jitter())
+            yield Batch((_retry(error, attempt, delay_s, state, effects),), billed)
+            await effects.clock.sleep(delay_s)
+        else:
+            yield answered(response, state, effects)
+            return
+
+
+async def nudge(state: LoopState, effects: Effects) -> AsyncGenerator[Batch]:
+    """Journal the note that answers a response without text and without calls."""
+    yield Batch((_nudge_entry(state, effects, lost_responses=0, stop_reason=state.stop_reason),))
+
+
+def retry_delay_s(attempt: int, error: ModelError, jitter: float) -> float:
+    """Give the wait before try `attempt + 1`; `jitter` is in [0, 1). The provider's word wins."""
+    base = min(FIRST_DELAY_S * 2.0 ** (attempt - 1), LONGEST_DELAY_S)
+    if error.retry_after_s is not None:
+        base = error.retry_after_s
+    return base * (1 + JITTER * jitter)
+
+
+def build_request(state: LoopState, effects: Effects) -> ModelRequest:
+    """Build the request for the next response from parts that are encoded already."""
+    options = state.run.options
+    model = options.model or ""
+    return ModelRequest(
+        model=model,
+        max_tokens=effects.models.limits(model).max_output,
+        system=system_texts(options, state.run.cwd),
+        tools=tuple(
+            orjson.dumps(
+                {
+                    "name": spec.name,
+                    "description": spec.description,
+                    "input_schema": spec.input_schema,
+                }
+            )
+            for spec in effects.tools.specs()
+        ),
+        messages=state.request_messages(),
+        effort=options.effort,
+        metadata_user_id=state.run.session_id,
+    )
+
+
+def answered(response: ModelResponse, state: LoopState, effects: Effects) -> Batch:
+    """Give the batch of a complete response: one message a block, journalled together."""
+    ledger = (_ledger_row(response, effects),)
+    blocks = list(_sound(response.blocks, state))
+    if blocks:
+        entries = tuple(
+            _block_entry(block, response, state, effects, is_first=index == 0)
+            for index, block in enumerate(blocks)
+        )
+        return Batch(entries, ledger)
+    if state.was_nudged or response.stop_reason in {"refusal", "max_tokens"}:
+        return result_batch(
+            state.finished_empty(response.stop_reason).apply(Batch(ledger=ledger)),
+            effects,
+            ledger=ledger,
+        )
+    nudged = _nudge_entry(state, effects, lost_responses=1, stop_reason=response.stop_reason)
+    return Batch((nudged,), ledger)
+
+
+async def _respond(request: ModelRequest, effects: Effects) -> ModelResponse:
+    message_id = None
+    async with aclosing(effects.model.stream(request)) as parts:
+        try:
+            async for part in parts:
+                if isinstance(part, ModelResponse):
+                    return part
+                message_id = part.message_id
+                effects.previews.publish(part)
+        except BaseException:
+            if message_id is not None:
+                effects.previews.abort(message_id, "broken")
+            raise
+    raise RuntimeError("the model's stream ended without a response or an error")
+
+
+def _sound(blocks: Iterable[Block], state: LoopState) -> Iterator[Block]:
+    """Give the blocks that are worth keeping, each fit to be sent back and to be read again."""
+    taken: set[str] | None = None
+    for block in blocks:
+        if isinstance(block, ToolUseBlock):
+            taken = state.call_ids() if taken is None else taken
+            yield _sound_call(block, taken)
+        elif not _is_blank(block):
+            yield block
+
+
+def _sound_call(call: ToolUseBlock, taken: set[str]) -> ToolUseBlock:
+    """Give the call an id of its own, since each result is found by it. Adds it to `taken`."""
+    call_id, copies = call.id, 1
+    while call_id in taken:
+        copies += 1
+        call_id = f"{call.id}_{copies}"
+    taken.add(call_id)
+    unreadable = {UNPARSED: {"raw": f"(JSON nested deeper than {MAX_JSON_DEPTH} levels)"}}
+    changes: dict[str, object] = {} if call_id == call.id else {"id": call_id}
+    if is_too_deep(call.input):
+        changes["input"] = unreadable
+    return call.model_copy(update=changes) if changes else call
+
+
+def _is_blank(block: Block) -> bool:
+    # The API refuses blank text when it comes back, so a blank block is not kept.
+    return isinstance(block, TextBlock) and not block.text.strip()
+
+
+def _block_entry(
+    block: Block, response: ModelResponse, state: LoopState, effects: Effects, *, is_first: bool
+) -> Entry:
+    is_first_answer = is_first and state.ttft_ms is None
+    uuids = list(state.client_uuids) if is_first_answer else []
+    return Entry.of(
+        AssistantMessage(
+            session_id=state.run.session_id,
+            uuid=effects.clock.uuid(),
+            message=ApiMessage(
+                id=response.id,
+                model=response.model,
+                content=[block],
+                stop_reason=response.stop_reason,
+                stop_sequence=response.stop_sequence,
+                usage=WireUsage.of(response.usage),
+            ),
+            timestamp=wire_time(effects.clock.now()),
+            user_message_uuid=uuids[0] if uuids else None,
+            user_message_uuids=uuids or None,
+        ),
+        {"ttft_ms": response.ttft_ms} if is_first_answer else None,
+    )
+
+
+def _nudge_entry(
+    state: LoopState, effects: Effects, *, lost_responses: int, stop_reason: str | None
+) -> Entry:
+    message = UserMessage(
+        session_id=state.run.session_id,
+        uuid=effects.clock.uuid(),
+        message=UserContent(content=[TextBlock(text=NUDGE_TEXT)]),
+        timestamp=wire_time(effects.clock.now()),
+        isSynthetic=True,
+    )
+    return Entry.of(
+        message, {EMPTY_RESPONSE: {"responses": lost_responses, "stop_reason": stop_reason}}
+    )
+
+
+def _ledger_row(response: ModelResponse, effects: Effects) -> LedgerRow:
+    return LedgerRow(
+        model=response.model,
+        usage=response.usage,
+        cost_usd=effects.models.cost_usd(response.model, response.usage, effects.clock.now()),
+        request_id=response.request_id,
+        duration_ms=response.duration_ms,
+    )
+
+
+def _billed(
+    error: ModelError, request: ModelRequest, effects: Effects, started: float
+) -> tuple[LedgerRow, ...]:
+    usage: Usage | None = error.usage
+    if usage is None:
+        return ()
+    return (
+        LedgerRow(
+            model=request.model,
+            usage=usage,
+            cost_usd=effects.models.cost_usd(request.model, usage, effects.clock.now()),
+            request_id=error.request_id,
+            http_status=error.status,
+            duration_ms=round((effects.clock.monotonic() - started) * 1000),
+            estimated=True,
+        ),
+    )
+
+
+def _retry(
+    error: ModelError, attempt: int, delay_s: float, state: LoopState, effects: Effects
+) -> Entry:
+    return Entry.of(
+        ApiRetryMessage(
+            session_id=state.run.session_id,
+            uuid=effects.clock.uuid(),
+            attempt=attempt,
+            max_retries=state.run.max_retries,
+            retry_delay_ms=round(delay_s * 1000),
+            error_status=error.status,
+            error=error.category,
+        )
+    )

@@ -1,0 +1,48 @@
+"""The first step of a run: `init`, then its prompts (decisions B25)."""
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+from app.agent.effects import Effects
+from app.agent.state import LoopState
+from app.domain.journal import Batch, Entry
+from app.domain.messages import InitMessage, Prompt, UserContent, UserMessage, wire_time
+
+
+async def start(state: LoopState, effects: Effects) -> AsyncGenerator[Batch]:
+    """Journal `init` and every prompt that waits for the run, in one batch."""
+    prompts = await effects.inbox.take()
+    entries = (_init(state, effects, prompts), *(_replay(p, state, effects) for p in prompts))
+    yield Batch(entries, consumed=tuple(prompt.id for prompt in prompts))
+
+
+def _init(state: LoopState, effects: Effects, prompts: Sequence[Prompt]) -> Entry:
+    run = state.run
+    return Entry.of(
+        InitMessage(
+            session_id=run.session_id,
+            uuid=effects.clock.uuid(),
+            cwd=state.memory.cwd or run.cwd,
+            tools=[spec.name for spec in effects.tools.specs()],
+            model=run.options.model or "",
+            permissionMode=run.options.permission_mode,
+            apiKeySource=run.api_key_source,
+            claude_code_version=run.version,
+            sandbox=run.sandbox,
+            user_message_uuids=[p.uuid for p in prompts if p.has_client_uuid] or None,
+        )
+    )
+
+
+def _replay(prompt: Prompt, state: LoopState, effects: Effects) -> Entry:
+    facts: dict[str, Any] = {"inbox": prompt.id}
+    if prompt.has_client_uuid:
+        facts["client_uuid"] = prompt.uuid
+    message = UserMessage(
+        session_id=state.run.session_id,
+        uuid=prompt.uuid,
+        message=UserContent.model_validate({"role": "user", "content": prompt.content}),
+        timestamp=wire_time(effects.clock.now()),
+        isReplay=True,
+    )
+    return Entry.of(message, facts)

@@ -1,0 +1,77 @@
+"""What to do next: a pure function of the state."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from app.agent.state import LoopState
+from app.domain.blocks import ToolUseBlock
+
+MAX_PAUSES = 10
+"""`pause_turn` responses in a row before the run ends with what there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Emit `init` and take the prompts in."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskModel:
+    """Make a model request."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunTools:
+    """Run the open calls."""
+
+    calls: tuple[ToolUseBlock, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseTools:
+    """Close the open calls without running them: the budget is spent (decisions B8)."""
+
+    calls: tuple[ToolUseBlock, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Nudge:
+    """Tell the model that its response was empty, once a run (decisions B26)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Write the result."""
+
+    cause: Literal["completed", "max_turns", "budget"]
+
+
+Step: TypeAlias = Start | AskModel | RunTools | RefuseTools | Nudge | Finish
+
+
+def next_step(state: LoopState) -> Step:
+    """Decide the next step of a run that has no result yet."""
+    if not state.has_started:
+        return Start()
+    if state.open_calls:
+        refused = state.is_over_budget
+        return RefuseTools(state.open_calls) if refused else RunTools(state.open_calls)
+    if not state.awaits_model:
+        return _after_answer(state)
+    if state.is_over_budget:
+        return Finish("budget")
+    return Finish("max_turns") if state.calls and _has_used_up_turns(state) else AskModel()
+
+
+def _after_answer(state: LoopState) -> Step:
+    if state.stop_reason == "pause_turn" and state.pauses <= MAX_PAUSES:
+        return Finish("budget") if state.is_over_budget else AskModel()
+    is_empty = not state.last_text.strip() and state.stop_reason not in {"refusal", "max_tokens"}
+    if is_empty and not state.was_nudged:
+        return Finish("budget") if state.is_over_budget else Nudge()
+    return Finish("completed")
+
+
+def _has_used_up_turns(state: LoopState) -> bool:
+    limit = state.run.options.max_turns
+    return limit is not None and state.rounds >= limit

@@ -1,0 +1,150 @@
+"""The tool step: prepare, execute, finalize each call; hand results over as they finish.
+
+Neighbouring read-only calls run together, all others alone and in order (decisions B10). Calls
+run as tasks of a `Calls` object, which hands results over in a queue, so that nothing is yielded
+inside a task group (PEP 789). Closing the step stops its tasks and waits for them.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from itertools import groupby
+
+from app.agent.effects import Effects
+from app.agent.finish_step import plain_usd
+from app.agent.results import LOST_TEXT, result_entry
+from app.agent.state import LoopState
+from app.domain.blocks import ToolUseBlock
+from app.domain.journal import Batch, Entry
+from app.domain.messages import PermissionDeniedMessage
+from app.domain.tools import ToolCall, ToolResult
+from app.permissions.decide import Deny
+
+MAX_PARALLEL_CALLS = 16
+BUDGET_TEXT = "This call was not made: the run's budget of ${budget} is spent."
+
+
+async def run_tools(
+    calls: Sequence[ToolUseBlock], state: LoopState, effects: Effects
+) -> AsyncGenerator[Batch]:
+    """Run the open calls of a response; yield results that are ready, together."""
+    for group in _groups(calls, effects):
+        running = Calls(state, effects)
+        running.start(group)
+        try:
+            while entries := await running.finished():
+                batch = Batch(entries)
+                yield batch
+                state = state.apply(batch)
+        finally:
+            await running.stop()
+
+
+async def refuse_tools(
+    calls: Sequence[ToolUseBlock], state: LoopState, effects: Effects
+) -> AsyncGenerator[Batch]:
+    """Close the open calls with an error result that names the budget (decisions B8)."""
+    budget = plain_usd(state.run.options.max_budget_usd or Decimal(0))
+    result = ToolResult(BUDGET_TEXT.replace("{budget}", budget), is_error=True)
+    yield Batch(tuple(result_entry(call.id, result, state, effects) for call in calls))
+
+
+@dataclass(slots=True)
+class Calls:
+    """Owns the tasks of calls that run together."""
+
+    state: LoopState
+    effects: Effects
+    _tasks: list[asyncio.Task[tuple[Entry, ...]]] = field(default_factory=list)
+    _done: asyncio.Queue[asyncio.Task[tuple[Entry, ...]]] = field(default_factory=asyncio.Queue)
+    _open: int = 0
+
+    def start(self, calls: Iterable[ToolUseBlock]) -> None:
+        """Start a task for each call."""
+        slots = asyncio.Semaphore(MAX_PARALLEL_CALLS)
+        for call in calls:
+            task = asyncio.create_task(self._run(call, slots))
+            task.add_done_callback(self._done.put_nowait)
+            self._tasks.append(task)
+            self._open += 1
+
+    async def finished(self) -> tuple[Entry, ...]:
+        """Wait for a result; give all that are ready, in completion order. Empty at the end.
+
+        Raises what a call raised: a gate or a toolbox that broke ends the step, it never hangs.
+        """
+        if not self._open:
+            return ()
+        done = [await self._done.get()]
+        while not self._done.empty():
+            done.append(self._done.get_nowait())
+        self._open -= len(done)
+        return tuple(entry for task in done for entry in task.result())
+
+    async def stop(self) -> None:
+        """Cancel what still runs and wait until it is gone."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _run(self, block: ToolUseBlock, slots: asyncio.Semaphore) -> tuple[Entry, ...]:
+        async with slots:
+            return await carry_out(block, self.state, self.effects)
+
+
+async def carry_out(block: ToolUseBlock, state: LoopState, effects: Effects) -> tuple[Entry, ...]:
+    """Prepare, execute and finalize one call. A call that may not run becomes a result too."""
+    call = ToolCall(block.id, block.name, block.input)
+    spec = effects.tools.spec(call.name)
+    invalid = effects.tools.invalid(call)
+    if spec is None or invalid is not None:
+        return (result_entry(call.id, invalid or _unknown(call), state, effects),)
+    decision = await effects.gate.check(call, spec)
+    if isinstance(decision, Deny):
+        return _denied(call, decision, state, effects)
+    if call.id in state.unsure and not spec.read_only:
+        lost = ToolResult(LOST_TEXT, is_error=True)
+        return (result_entry(call.id, lost, state, effects),)
+    result = await effects.tools.call(call, state.memory)
+    return (result_entry(call.id, result, state, effects, decision=decision),)
+
+
+def _groups(calls: Sequence[ToolUseBlock], effects: Effects) -> Iterable[tuple[ToolUseBlock, ...]]:
+    def is_read_only(call: ToolUseBlock) -> bool:
+        spec = effects.tools.spec(call.name)
+        return spec is not None and spec.read_only
+
+    for together, group in groupby(calls, is_read_only):
+        if together:
+            yield tuple(group)
+        else:
+            yield from ((call,) for call in group)
+
+
+def _unknown(call: ToolCall) -> ToolResult:
+    text = f"<tool_use_error>Error: No such tool available: {call.name}</tool_use_error>"
+    return ToolResult(text, is_error=True)
+
+
+def _denied(
+    call: ToolCall, decision: Deny, state: LoopState, effects: Effects
+) -> tuple[Entry, ...]:
+    notice = PermissionDeniedMessage(
+        session_id=state.run.session_id,
+        uuid=effects.clock.uuid(),
+        tool_name=call.name,
+        tool_use_id=call.id,
+        message=decision.message,
+        decision_reason_type=decision.reason,
+    )
+    denial = {
+        "tool_name": call.name,
+        "tool_use_id": call.id,
+        "tool_input": dict(call.input),
+    }
+    result = ToolResult(decision.message, is_error=True)
+    told = result_entry(
+        call.id, result, state, effects, decision=decision, facts={"denial": denial}
+    )
+    return (Entry.of(notice), told)

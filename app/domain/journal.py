@@ -1,0 +1,54 @@
+"""What becomes durable together."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.domain.messages import Message, encode_message
+from app.domain.runs import Outcome
+from app.domain.usage import LedgerRow
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A message on its way into the journal."""
+
+    message: Message
+    body: bytes
+    """The exact JSON that is stored, and sent to every reader."""
+    facts: Mapping[str, Any] | None = None
+    """What the loop must remember and no client sees; folded with the message."""
+
+    @staticmethod
+    def of(message: Message, facts: Mapping[str, Any] | None = None) -> "Entry":
+        """Encode a new message."""
+        return Entry(message, encode_message(message), facts)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceEvent:
+    """A fact about the service in a session's log; never shown to readers of messages alone."""
+
+    type: str
+    """`run.queued`, `run.started`, `run.finished`, …"""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of the event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One step's writes: stored in one transaction, or not at all."""
+
+    entries: tuple[Entry, ...] = ()
+    ledger: tuple[LedgerRow, ...] = ()
+    consumed: tuple[str, ...] = ()
+    """Inbox rows that the entries contain."""
+    outcome: Outcome | None = None
+    """Set on the last batch of a run: its terminal state commits with its terminal message."""
+    events: tuple[ServiceEvent, ...] = ()
+    """Written after the entries."""
+
+
+def batch(*messages: Message, ledger: tuple[LedgerRow, ...] = ()) -> Batch:
+    """Make a batch of messages without facts."""
+    return Batch(tuple(Entry.of(message) for message in messages), ledger)

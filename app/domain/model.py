@@ -1,0 +1,66 @@
+"""A model request and its answer, in the Messages API's terms."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from app.domain.blocks import Block
+from app.domain.usage import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class ContextMessage:
+    """A message as the model sees it: its content blocks, each encoded once.
+
+    Blocks are encoded so that a request body is joined, never built anew (cost of a turn
+    stays flat while the history grows).
+    """
+
+    role: Literal["user", "assistant"]
+    blocks: tuple[bytes, ...]
+    """JSON of one content block each, Messages API form."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """Everything that goes to the provider for one response."""
+
+    model: str
+    max_tokens: int
+    system: tuple[str, ...]
+    """Texts of the system blocks, in order; the last carries the cache mark."""
+    tools: tuple[bytes, ...]
+    """JSON of `{name, description, input_schema}` each; the last carries the cache mark."""
+    messages: tuple[ContextMessage, ...]
+    """Oldest first; roles alternate. The last is from the user, but for a response that paused
+    (`pause_turn`): it comes last, for the model to go on with."""
+    effort: str | None = None
+    """`output_config.effort`, verbatim; absent when None."""
+    metadata_user_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelResponse:
+    """A complete response. Blocks in order, with final usage."""
+
+    id: str
+    """The provider's message id (`msg_…`)."""
+    model: str
+    blocks: tuple[Block, ...]
+    stop_reason: str | None
+    stop_sequence: str | None
+    usage: Usage
+    request_id: str | None
+    ttft_ms: int
+    """From sending the request to the first event."""
+    duration_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPart:
+    """One raw event of a response that is on its way: a preview, never journalled."""
+
+    event: dict[str, Any]
+    """The API event, decoded: message_start, content_block_delta, …"""
+    message_id: str
+    ttft_ms: int | None = None
+    """Only on message_start."""

@@ -1,0 +1,161 @@
+"""Options of a run, under the names of the Python SDK's `ClaudeAgentOptions`."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+PermissionMode = Literal["default", "acceptEdits", "dontAsk", "bypassPermissions"]
+Effort = Literal["low", "medium", "high", "xhigh", "max"]
+
+
+UNSUPPORTED_DEFAULTS: Mapping[str, Any] = {
+    "add_dirs": [],
+    "agents": None,
+    "betas": [],
+    "can_use_tool": None,
+    "cli_path": None,
+    "client_app": None,
+    "continue_conversation": False,
+    "cwd": None,
+    "debug_stderr": None,
+    "enable_file_checkpointing": False,
+    "env": {},
+    "extra_args": {},
+    "fallback_model": None,
+    "fork_session": False,
+    "forward_subagent_text": False,
+    "hooks": None,
+    "include_hook_events": False,
+    "load_timeout_ms": 60000,
+    "max_buffer_size": None,
+    "max_thinking_tokens": None,
+    "mcp_servers": {},
+    "output_format": None,
+    "permission_prompt_tool_name": None,
+    "plugins": [],
+    "resume": None,
+    "resume_drops_turn": None,
+    "resume_session_at": None,
+    "sandbox": None,
+    "session_id": None,
+    "session_store": None,
+    "session_store_flush": "batched",
+    "setting_sources": None,
+    "settings": None,
+    "skills": None,
+    "stderr": None,
+    "strict_mcp_config": False,
+    "task_budget": None,
+    "thinking": None,
+    "user": None,
+    "verbatim_prompts": False,
+}
+"""Options of the SDK that this version does not take, with the value that means "not set".
+
+So a caller can send a dump of its whole options object; anything else is refused by name.
+"""
+
+_LATER_MODES = ("plan", "auto")
+
+
+def _unsupported(message: str) -> PydanticCustomError:
+    return PydanticCustomError("unsupported_option", "{reason}", {"reason": message})
+
+
+def _bare_names(rules: list[str]) -> list[str]:
+    for rule in rules:
+        if not rule.replace("_", "").replace("-", "").isalnum():
+            raise _unsupported(f"only bare tool names are supported here, not the rule {rule!r}")
+    return rules
+
+
+def _known_mode(mode: object) -> object:
+    if mode in _LATER_MODES:
+        raise _unsupported(f"the permission mode {mode!r} is not supported")
+    return mode
+
+
+BareNames = Annotated[list[str], AfterValidator(_bare_names)]
+
+
+class SystemPromptPreset(BaseModel):
+    """Our own default system prompt, with something added."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    type: Literal["preset"]
+    preset: Literal["claude_code"] = "claude_code"
+    """Accepted under the SDK's name; it stands for Treadle's own default prompt."""
+    append: str | None = None
+
+
+class AgentOptions(BaseModel):
+    """What a client may say about a run. Run options override those of the session."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+    )
+
+    model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """A model id or an alias of the operator's. Default: the service's default model."""
+    system_prompt: str | SystemPromptPreset | None = None
+    """The system prompt, whole, or the default one with an addition."""
+    tools: list[str] | None = None
+    """Exactly these tools are offered. Default: all."""
+    allowed_tools: BareNames = []
+    """Tools that run without approval, by bare name."""
+    disallowed_tools: BareNames = []
+    """Tools that are taken away whatever else is set, by bare name."""
+    permission_mode: Annotated[PermissionMode, BeforeValidator(_known_mode)] = "default"
+    """How calls are decided that no rule covers."""
+    max_turns: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] | None = None
+    """Rounds of tool use after which the run stops with `error_max_turns`."""
+    max_budget_usd: Annotated[Decimal, Field(gt=0, le=1_000_000)] | None = None
+    """Spend of this run at which it stops with `error_max_budget_usd`."""
+    effort: Effort | None = None
+    """Depth of the model's work; not sent when unset."""
+    include_partial_messages: bool = False
+    """Whether readers get previews unless they say otherwise."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_sdk_options(cls, value: object) -> object:
+        """Translate camelCase names; drop what is not set (null, an unsupported default)."""
+        if not isinstance(value, dict):
+            return value
+        camel = {to_camel(name): name for name in (*cls.model_fields, *UNSUPPORTED_DEFAULTS)}
+        kept: dict[str, object] = {}
+        for key, given in value.items():
+            name = camel.get(str(key), str(key))
+            if name in kept:
+                raise PydanticCustomError(
+                    "duplicate_option", "the option {name} is given twice", {"name": name}
+                )
+            if name in UNSUPPORTED_DEFAULTS:
+                if given is not None and given != UNSUPPORTED_DEFAULTS[name]:
+                    raise _unsupported(f"the option {key!r} is not supported")
+            elif given is not None or name not in cls.model_fields:
+                kept[name] = given
+        return kept
+
+    def over(self, base: "AgentOptions") -> "AgentOptions":
+        """Give these options laid over `base`: what was set here wins."""
+        return base.model_copy(update={name: getattr(self, name) for name in self.model_fields_set})
+
+    def stored(self) -> dict[str, Any]:
+        """Give the JSON form with only what was set: `model_validate` reads it back."""
+        return self.model_dump(mode="json", exclude_unset=True)

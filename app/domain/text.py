@@ -1,0 +1,58 @@
+"""Text that JSON and Postgres can carry.
+
+Postgres text holds neither NUL nor lone surrogates. Clients that send them are refused; what
+models and tools print is made printable instead, so that no run ends over a character.
+"""
+
+import re
+from collections.abc import Iterable
+
+from app.domain.tools import JsonValue
+
+MAX_JSON_DEPTH = 100
+"""Levels of nesting that we take in. What is much deeper can be written, but not read again."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def unstorable(text: str) -> str | None:
+    """Say why `text` cannot be stored, in words that finish "it contains …"; None if it can."""
+    if "\0" in text:
+        return "a NUL character"
+    if not text.isascii() and _SURROGATE.search(text):
+        return "a lone surrogate"
+    return None
+
+
+def printable(text: str) -> str:
+    """Show NUL as U+2400 and lone surrogates as U+FFFD; leave all else as it is."""
+    if unstorable(text) is None:
+        return text
+    return _SURROGATE.sub("\ufffd", text.replace("\0", "\u2400"))
+
+
+def is_too_deep(value: JsonValue) -> bool:
+    """Say whether a JSON value nests deeper than `MAX_JSON_DEPTH` levels."""
+    level = [value]
+    for _ in range(MAX_JSON_DEPTH + 1):
+        level = [child for item in level for child in _children(item)]
+        if not level:
+            return False
+    return True
+
+
+def printable_value(value: JsonValue) -> JsonValue:
+    """Make every string of a JSON value printable, keys included."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {printable(key): printable_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [printable_value(item) for item in value]
+    return value
+
+
+def _children(value: JsonValue) -> Iterable[JsonValue]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()

@@ -1,0 +1,95 @@
+"""Tools as the loop sees them: what is offered, what is asked, what came back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+JsonValue = Any
+"""A decoded JSON value. `Any`, since pydantic's recursive alias costs more than it tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as it is offered to the model."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+    """JSON Schema of the input: an object without additional properties."""
+    read_only: bool = False
+    """Neighbouring read-only calls run together, and run again after a crash."""
+    edits_files: bool = False
+    """Whether `acceptEdits` approves it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool use that the model asked for."""
+
+    id: str
+    name: str
+    input: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FileSeen:
+    """What the agent knows of a file: the state when it last read or wrote it."""
+
+    sha256: str
+    mtime_ns: int
+    partial: bool = False
+    """True when only a part was shown; enough for Write, but any newer mtime is a change."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolMemory:
+    """What tools must remember between calls of a session: folded from journal facts.
+
+    Paths are absolute and in the agent's view (`/workspace/…`).
+    """
+
+    cwd: str | None = None
+    """The shell's directory; None means the workspace's root."""
+    files: Mapping[str, FileSeen] = field(default_factory=dict)
+
+    def plus(self, facts: "ToolFacts") -> "ToolMemory":
+        """Give the memory after a call that reported `facts`."""
+        files = {**self.files, **facts.files} if facts.files else self.files
+        return ToolMemory(facts.cwd or self.cwd, files)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFacts:
+    """What one call adds to the memory."""
+
+    cwd: str | None = None
+    files: Mapping[str, FileSeen] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.cwd or self.files)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the form stored in the journal's private `facts` column."""
+        return {
+            "cwd": self.cwd,
+            "files": {p: [f.sha256, f.mtime_ns, f.partial] for p, f in self.files.items()},
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> "ToolFacts":
+        """Read what `to_json` wrote."""
+        files = value.get("files") or {}
+        return ToolFacts(value.get("cwd"), {p: FileSeen(*seen) for p, seen in files.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The outcome of a call. A failing tool is a result, never an exception."""
+
+    content: str | list[dict[str, Any]]
+    """For the model: text, or content blocks (text, image, document)."""
+    is_error: bool | None = None
+    """True on failure; False explicitly on a successful Bash; else None."""
+    structured: JsonValue = None
+    """`tool_use_result` on the wire. For failures the loop writes `Error: <content>` itself."""
+    facts: ToolFacts = field(default_factory=ToolFacts)

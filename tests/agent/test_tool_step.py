@@ -1,0 +1,368 @@
+"""Scheduling, permissions and the ends of calls. Interleavings are forced by holding calls back."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+import pytest
+
+from app.agent.loop import run_agent
+from app.agent.results import LOST_TEXT
+from app.agent.tool_step import MAX_PARALLEL_CALLS
+from app.domain.journal import Batch
+from app.domain.messages import UserMessage
+from app.domain.tools import ToolCall, ToolFacts, ToolMemory, ToolResult, ToolSpec
+from app.permissions.decide import Decision
+from tests.fakes.effects import (
+    DenyThese,
+    Journal,
+    OptionsGate,
+    ScriptedModel,
+    ScriptedToolbox,
+    call,
+    effects,
+    kinds,
+    play,
+    response,
+    run_info,
+    text,
+)
+
+DONE = response(text("done"))
+
+
+async def store(journal: Journal, batches: AsyncGenerator[Batch]) -> Batch:
+    """Store the next batch."""
+    async with asyncio.timeout(5):
+        batch = await anext(batches)
+    journal.store(run_info(), batch)
+    return batch
+
+
+def results_of(batch: Batch) -> list[str]:
+    """Ids of the calls that a batch answers."""
+    journal = Journal()
+    journal.store(run_info(), batch)
+    return list(journal.results())
+
+
+@pytest.mark.requirement("loop:read-only-together")
+@pytest.mark.requirement("loop:results-order")
+async def test_read_only_calls_overlap_and_their_results_come_as_they_finish() -> None:
+    tools = ScriptedToolbox(held={"a", "b", "c"})
+    model = ScriptedModel([response(call("a"), call("b"), call("c")), DONE])
+    world = effects(model, tools=tools)
+    journal = Journal()
+    async with aclosing(run_agent(journal.state(run_info()), world)) as batches:
+        await store(journal, batches)
+        await store(journal, batches)
+        for call_id in ("c", "a", "b"):
+            waiting = asyncio.ensure_future(store(journal, batches))
+            for started in ("a", "b", "c"):
+                await tools.until("start", started)
+            tools.let(call_id)
+            assert results_of(await waiting) == [call_id]
+        await store(journal, batches)
+    assert tools.most_running == 3
+    assert list(journal.results()) == ["c", "a", "b"]
+    [*_, results] = model.requests[1].messages
+    assert [
+        b'"tool_use_id":"%c"' % name in block
+        for name, block in zip(b"abc", results.blocks, strict=True)
+    ] == [True] * 3
+
+
+@pytest.mark.requirement("loop:others-alone")
+async def test_a_state_changing_call_runs_alone_and_in_order() -> None:
+    tools = ScriptedToolbox()
+    asked = [call("r1"), call("r2"), call("w1", "Change"), call("w2", "Change"), call("r3")]
+    await play(effects([response(*asked), DONE], tools=tools))
+    spans = {
+        call_id: [i for i, (_, c) in enumerate(tools.log) if c == call_id]
+        for call_id in tools.started()
+    }
+    for alone, others in (("w1", ("r1", "r2", "w2", "r3")), ("w2", ("r1", "r2", "w1", "r3"))):
+        begin, end = spans[alone]
+        assert all(not begin < at < end for other in others for at in spans[other])
+    assert max(spans["r1"][1], spans["r2"][1]) < spans["w1"][0]
+    assert spans["w1"][1] < spans["w2"][0]
+    assert spans["w2"][1] < spans["r3"][0]
+
+
+async def test_a_held_state_changing_call_holds_back_all_that_follow() -> None:
+    tools = ScriptedToolbox(held={"w"})
+    world = effects([response(call("w", "Change"), call("r")), DONE], tools=tools)
+    playing = asyncio.ensure_future(play(world))
+    await tools.until("start", "w")
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert tools.started() == ["w"]
+    tools.let("w")
+    await playing
+    assert tools.log == [("start", "w"), ("end", "w"), ("start", "r"), ("end", "r")]
+
+
+async def test_results_that_are_ready_together_are_stored_together() -> None:
+    world = effects([response(call("a"), call("b")), DONE])
+    journal = await play(world)
+    assert [len(batch.entries) for batch in journal.batches] == [2, 2, 2, 1, 1]
+    assert results_of(journal.batches[2]) == ["a", "b"]
+
+
+@pytest.mark.requirement("loop:bounded-parallelism")
+async def test_a_thousand_calls_in_one_response_run_a_few_at_a_time() -> None:
+    tools = ScriptedToolbox()
+
+    async def slowly(asked: ToolCall, _memory: ToolMemory) -> ToolResult:
+        await asyncio.sleep(0)
+        return ToolResult(asked.id)
+
+    tools.run = slowly
+    ids = [f"c{i}" for i in range(1_000)]
+    model = ScriptedModel([response(*map(call, ids)), DONE])
+    journal = await play(effects(model, tools=tools))
+    assert tools.most_running == MAX_PARALLEL_CALLS
+    assert set(journal.results()) == set(ids)
+    results = model.requests[1].messages[-1].blocks
+    assert [block.split(b'"')[7].decode() for block in results] == ids
+    assert journal.result().num_turns == 2
+
+
+@pytest.mark.requirement("loop:denied")
+async def test_a_denied_call_reaches_the_model_as_an_error_result() -> None:
+    tools = ScriptedToolbox()
+    asked = call("w", "Change", of="x")
+    journal = await play(
+        effects([response(asked, call("r")), DONE], tools=tools, gate=DenyThese(("Change",)))
+    )
+    assert kinds(journal.messages()) == [
+        "init",
+        "prompt",
+        "tool_use",
+        "tool_use",
+        "permission_denied",
+        "tool_result",
+        "tool_result",
+        "text",
+        "success",
+    ]
+    assert tools.started() == ["r"]
+    notice, told, ran = journal.messages()[4:7]
+    assert notice.model_dump(exclude={"uuid", "session_id"}) == {
+        "type": "system",
+        "subtype": "permission_denied",
+        "tool_name": "Change",
+        "tool_use_id": "w",
+        "message": "no Change",
+        "decision_reason_type": "rule",
+    }
+    assert isinstance(told, UserMessage)
+    assert isinstance(ran, UserMessage)
+    assert told.message.model_dump() == {
+        "role": "user",
+        "content": [
+            {"type": "tool_result", "tool_use_id": "w", "content": "no Change", "is_error": True}
+        ],
+    }
+    assert told.tool_use_result == "Error: no Change"
+    assert told.tool_result_meta == [
+        {
+            "id": "w",
+            "permission_decision": {
+                "decision": "reject",
+                "source": "config",
+                "reason_type": "rule",
+            },
+            "non_execution_kind": "permission-rule",
+        }
+    ]
+    assert ran.tool_result_meta == [
+        {
+            "id": "r",
+            "permission_decision": {
+                "decision": "accept",
+                "source": "config",
+                "reason_type": "mode",
+            },
+        }
+    ]
+    denials = [{"tool_name": "Change", "tool_use_id": "w", "tool_input": {"of": "x"}}]
+    assert journal.result().permission_denials == denials
+    assert (
+        list(journal.batches[-1].outcome.permission_denials if journal.batches[-1].outcome else ())
+        == denials
+    )
+
+
+async def test_denials_of_an_earlier_run_are_not_told_again() -> None:
+    journal = await play(
+        effects([response(call("w", "Change")), DONE], gate=DenyThese(("Change",)))
+    )
+    await play(effects([response(text("hi"))]), run_info("run_2"), journal)
+    assert journal.result().permission_denials == []
+
+
+async def test_a_call_denied_again_and_again_ends_by_the_turns() -> None:
+    script = [response(call(f"w{i}", "Change")) for i in range(5)]
+    run = run_info(max_turns=3, permission_mode="dontAsk")
+    tools = ScriptedToolbox()
+    journal = await play(effects(script, tools=tools, gate=OptionsGate(run.options)), run)
+    assert tools.started() == []
+    assert journal.result().subtype == "error_max_turns"
+    assert len(journal.result().permission_denials) == 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "told", "structured"),
+    [
+        (
+            call("x", "Nope"),
+            "<tool_use_error>Error: No such tool available: Nope</tool_use_error>",
+            "Error: No such tool available: Nope",
+        ),
+        (
+            call("x", "Change", wrong=1),
+            "<tool_use_error>InputValidationError: wrong</tool_use_error>",
+            "InputValidationError: wrong",
+        ),
+    ],
+)
+@pytest.mark.requirement("loop:invalid-calls")
+async def test_a_call_that_cannot_run_is_answered_without_asking_for_permission(
+    asked: object, told: str, structured: str
+) -> None:
+    class NobodyIsAsked:
+        async def check(self, call: ToolCall, spec: ToolSpec) -> Decision:
+            raise AssertionError(call, spec)
+
+    tools = ScriptedToolbox()
+    journal = await play(effects([response(asked), DONE], tools=tools, gate=NobodyIsAsked()))  # type: ignore[arg-type]  # a parametrized value
+    assert tools.started() == []
+    assert journal.results()["x"].content == told
+    assert journal.results()["x"].is_error is True
+    [message] = [m for m in journal.messages() if isinstance(m, UserMessage) and not m.isReplay]
+    assert (message.tool_use_result, message.tool_result_meta) == (structured, None)
+    assert journal.result().subtype == "success"
+
+
+@pytest.mark.parametrize(
+    ("result", "block", "structured"),
+    [
+        (ToolResult("ok", structured={"n": 1}), {"content": "ok"}, {"n": 1}),
+        (ToolResult("ok", is_error=False), {"content": "ok", "is_error": False}, None),
+        (ToolResult("bad", is_error=True), {"content": "bad", "is_error": True}, "Error: bad"),
+        (
+            ToolResult([{"type": "text", "text": "bad"}, {"type": "image"}], is_error=True),
+            {"content": [{"type": "text", "text": "bad"}, {"type": "image"}], "is_error": True},
+            "Error: bad",
+        ),
+    ],
+)
+@pytest.mark.requirement("wire:tool-result")
+async def test_a_result_says_is_error_only_where_the_tool_did(
+    result: ToolResult, block: dict[str, object], structured: object
+) -> None:
+    async def give(_call: ToolCall, _memory: ToolMemory) -> ToolResult:
+        return result
+
+    model = ScriptedModel([response(call("a")), DONE])
+    journal = await play(effects(model, tools=ScriptedToolbox(run=give)))
+    message = journal.messages()[3]
+    assert isinstance(message, UserMessage)
+    whole = {"type": "tool_result", "tool_use_id": "a", **block}
+    assert message.message.model_dump()["content"] == [whole]
+    assert message.tool_use_result == structured
+    assert (b'"is_error"' in model.requests[1].messages[-1].blocks[0]) == ("is_error" in block)
+
+
+async def test_what_a_call_saw_is_known_to_the_next_one_and_to_the_next_run() -> None:
+    seen: list[str | None] = []
+
+    async def move(asked: ToolCall, memory: ToolMemory) -> ToolResult:
+        seen.append(memory.cwd)
+        return ToolResult("moved", facts=ToolFacts(cwd=f"/workspace/{asked.id}"))
+
+    tools = ScriptedToolbox(run=move)
+    script = [response(call("a", "Change"), call("b", "Change")), DONE]
+    journal = await play(effects(script, tools=tools))
+    await play(
+        effects([response(call("c", "Change")), DONE], tools=tools), run_info("run_2"), journal
+    )
+    assert seen == [None, "/workspace/a", "/workspace/b"]
+
+
+@pytest.mark.requirement("loop:cancel-kills-tools")
+async def test_closing_the_run_kills_its_tools_and_waits_for_them() -> None:
+    tools = ScriptedToolbox(held={"b"})
+    world = effects([response(call("a"), call("b"))], tools=tools)
+    journal = Journal()
+    async with aclosing(run_agent(journal.state(run_info()), world)) as batches:
+        for _ in range(3):
+            await store(journal, batches)
+        await tools.until("start", "b")
+    assert tools.log[-1] == ("cancelled", "b")
+    assert [call.id for call in journal.state(run_info()).open_calls] == ["b"]
+
+
+@pytest.mark.requirement("loop:cancel-kills-tools")
+async def test_cancelling_the_task_reaches_a_tool_that_runs() -> None:
+    tools = ScriptedToolbox(held={"w"})
+    playing = asyncio.ensure_future(play(effects([response(call("w", "Change"))], tools=tools)))
+    await tools.until("start", "w")
+    playing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await playing
+    assert tools.log == [("start", "w"), ("cancelled", "w")]
+
+
+async def test_a_gate_that_breaks_ends_the_step_instead_of_hanging_it() -> None:
+    class Broken:
+        async def check(self, call: ToolCall, spec: ToolSpec) -> Decision:
+            raise ConnectionError(call.id, spec.name)
+
+    tools = ScriptedToolbox()
+    with pytest.raises(ConnectionError):
+        await play(effects([response(call("a"), call("b"))], tools=tools, gate=Broken()))
+    assert tools.log == []
+
+
+async def resumed(asked: Sequence[object], gate: object = None) -> tuple[Journal, ScriptedToolbox]:
+    """Lose the host right after the response is stored, and go on with another."""
+    journal = Journal()
+    first = effects([response(*asked)])  # type: ignore[arg-type]  # blocks
+    async with aclosing(run_agent(journal.state(run_info()), first)) as batches:
+        await store(journal, batches)
+        await store(journal, batches)
+    tools = ScriptedToolbox()
+    await play(effects([DONE], tools=tools, gate=gate), journal=journal)  # type: ignore[arg-type]  # a gate or None
+    return journal, tools
+
+
+@pytest.mark.requirement("loop:resume-open-calls")
+async def test_after_a_crash_read_only_calls_run_again_and_others_are_said_to_be_unknown() -> None:
+    journal, tools = await resumed([call("r"), call("w", "Change"), call("r2")])
+    assert tools.started() == ["r", "r2"]
+    assert journal.results()["w"].content == LOST_TEXT
+    assert journal.results()["w"].is_error is True
+    assert journal.results()["r"].content == "Look r done"
+    assert journal.result().subtype == "success"
+
+
+async def test_after_a_crash_a_call_that_could_not_have_run_gets_its_own_answer() -> None:
+    asked = [call("x", "Nope"), call("y", "Change", wrong=1), call("z", "Edit")]
+    journal, tools = await resumed(asked, DenyThese(("Edit",)))
+    assert tools.started() == []
+    assert LOST_TEXT not in [block.content for block in journal.results().values()]
+    assert [denial["tool_use_id"] for denial in journal.result().permission_denials] == ["z"]
+
+
+async def test_after_a_resume_later_calls_run_as_ever() -> None:
+    journal = Journal()
+    async with aclosing(
+        run_agent(journal.state(run_info()), effects([response(call("w", "Change"))]))
+    ) as batches:
+        await store(journal, batches)
+        await store(journal, batches)
+    tools = ScriptedToolbox()
+    await play(effects([response(call("w2", "Change")), DONE], tools=tools), journal=journal)
+    assert tools.started() == ["w2"]

@@ -1,0 +1,205 @@
+"""Bytes and back: what is stored is what was born, and what readers get."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from app.domain.blocks import (
+    Block,
+    OtherBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+)
+from app.domain.journal import Batch, Entry, batch
+from app.domain.messages import (
+    ApiMessage,
+    ApiRetryMessage,
+    AssistantMessage,
+    InitMessage,
+    Message,
+    OtherSystemMessage,
+    PermissionDeniedMessage,
+    ResultMessage,
+    UserContent,
+    UserMessage,
+    WireModelUsage,
+    WireUsage,
+    WorkerShuttingDownMessage,
+    encode_message,
+    parse_message,
+    wire_time,
+)
+from app.domain.usage import ModelLimits, ModelSpend, Usage
+
+IDS: dict[str, Any] = {"session_id": st.just("s"), "uuid": st.text(max_size=8)}
+TEXTS = st.text(max_size=20)
+COUNTS = st.integers(0, 2**53)
+SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | TEXTS
+JSON: st.SearchStrategy[Any] = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
+OBJECTS = st.dictionaries(TEXTS, JSON, max_size=3)
+PARTS = st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": TEXTS}), max_size=2)
+BLOCKS: st.SearchStrategy[Block] = st.one_of(
+    st.builds(TextBlock, text=TEXTS),
+    st.builds(ThinkingBlock, thinking=TEXTS, signature=TEXTS),
+    st.builds(ToolUseBlock, id=TEXTS, name=TEXTS, input=OBJECTS),
+    st.builds(
+        ToolResultBlock,
+        tool_use_id=TEXTS,
+        content=TEXTS | PARTS,
+        is_error=st.sampled_from([None, True, False]),
+    ),
+    st.builds(OtherBlock, type=st.just("image"), source=JSON),
+)
+USAGES = st.builds(lambda *counts: WireUsage.of(Usage(*counts)), *[COUNTS] * 7)
+MODEL_USAGES = st.builds(
+    lambda tokens, cents, unpriced: WireModelUsage.of(
+        ModelSpend(Usage(tokens), cents, unpriced=unpriced), ModelLimits(1, 2), "m"
+    ),
+    COUNTS,
+    st.decimals(0, 100, places=6),
+    st.booleans(),
+)
+MAYBE = st.none() | TEXTS
+MESSAGES: st.SearchStrategy[Message] = st.one_of(
+    st.builds(
+        InitMessage,
+        **IDS,
+        cwd=TEXTS,
+        tools=st.lists(TEXTS, max_size=2),
+        model=TEXTS,
+        permissionMode=TEXTS,
+        apiKeySource=TEXTS,
+        claude_code_version=TEXTS,
+        user_message_uuids=st.none() | st.lists(TEXTS, min_size=1, max_size=2),
+    ),
+    st.builds(
+        ApiRetryMessage,
+        **IDS,
+        attempt=COUNTS,
+        max_retries=COUNTS,
+        retry_delay_ms=COUNTS,
+        error_status=st.none() | COUNTS,
+        error=TEXTS,
+    ),
+    st.builds(
+        PermissionDeniedMessage,
+        **IDS,
+        tool_name=TEXTS,
+        tool_use_id=TEXTS,
+        message=TEXTS,
+        decision_reason_type=MAYBE,
+    ),
+    st.builds(WorkerShuttingDownMessage, **IDS),
+    st.builds(OtherSystemMessage, **IDS, subtype=st.sampled_from(["status", "new"]), more=JSON),
+    st.builds(
+        AssistantMessage,
+        **IDS,
+        message=st.builds(
+            ApiMessage,
+            id=TEXTS,
+            model=TEXTS,
+            content=st.lists(BLOCKS, min_size=1, max_size=1),
+            stop_reason=MAYBE,
+            usage=USAGES,
+        ),
+        timestamp=TEXTS,
+        error=MAYBE,
+        api_error_status=st.none() | COUNTS,
+    ),
+    st.builds(
+        UserMessage,
+        **IDS,
+        message=st.builds(UserContent, content=TEXTS | st.lists(BLOCKS, max_size=2)),
+        timestamp=TEXTS,
+        tool_use_result=JSON,
+        tool_result_meta=st.none() | st.lists(OBJECTS, max_size=1),
+        isReplay=st.sampled_from([None, True]),
+    ),
+    st.builds(
+        ResultMessage,
+        **IDS,
+        subtype=st.sampled_from(["success", "error_max_turns"]),
+        is_error=st.booleans(),
+        duration_ms=COUNTS,
+        duration_api_ms=COUNTS,
+        num_turns=COUNTS,
+        stop_reason=MAYBE,
+        terminal_reason=MAYBE,
+        total_cost_usd=st.floats(0, 1e6),
+        usage=USAGES,
+        modelUsage=st.dictionaries(TEXTS, MODEL_USAGES, max_size=2),
+        model_usage_since_last_result=st.just({}),
+        permission_denials=st.lists(OBJECTS, max_size=1),
+        result=MAYBE,
+    ),
+)
+
+
+@pytest.mark.requirement("wire:round-trip")
+@given(MESSAGES)
+def test_a_message_read_back_is_the_one_that_was_stored(message: Message) -> None:
+    body = encode_message(message)
+    again = parse_message(body)
+    assert type(again) is type(message)
+    assert again == message
+    assert encode_message(again) == body
+
+
+def test_fields_without_a_value_are_absent_and_nulls_that_parsers_look_for_are_there() -> None:
+    message = UserMessage(
+        session_id="s",
+        uuid="u",
+        message=UserContent(content=[ToolResultBlock(tool_use_id="a", content="x")]),
+        timestamp="t",
+    )
+    assert orjson.loads(encode_message(message)) == {
+        "session_id": "s",
+        "uuid": "u",
+        "type": "user",
+        "message": {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x"}],
+        },
+        "parent_tool_use_id": None,
+        "timestamp": "t",
+    }
+
+
+def test_a_field_of_a_later_version_is_kept() -> None:
+    body = b'{"type":"system","subtype":"api_retry","session_id":"s","uuid":"u","attempt":1,'
+    body += b'"max_retries":1,"retry_delay_ms":1,"error_status":null,"error":"x","later":[1]}'
+    assert orjson.loads(encode_message(parse_message(body))) == orjson.loads(body)
+
+
+def test_a_system_message_of_an_unknown_kind_is_read() -> None:
+    found = parse_message(b'{"type":"system","subtype":"status","session_id":"s","uuid":"u"}')
+    assert isinstance(found, OtherSystemMessage)
+
+
+@pytest.mark.parametrize("body", ["{}", '{"type":"system"}', '{"type":"stream_event"}', "nonsense"])
+def test_what_is_no_message_is_refused(body: str) -> None:
+    with pytest.raises(ValidationError):
+        parse_message(body)
+
+
+def test_times_are_utc_with_milliseconds() -> None:
+    at = datetime(2026, 1, 2, 3, 4, 5, 67_999, tzinfo=UTC)
+    assert wire_time(at) == "2026-01-02T03:04:05.067Z"
+
+
+def test_an_entry_holds_the_bytes_that_are_stored() -> None:
+    message = WorkerShuttingDownMessage(session_id="s", uuid="u")
+    entry = Entry.of(message, {"k": 1})
+    assert (entry.message, entry.body, entry.facts) == (message, encode_message(message), {"k": 1})
+    assert batch(message) == Batch((Entry.of(message),))

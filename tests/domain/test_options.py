@@ -1,0 +1,154 @@
+"""What a client may say, and how it is told what it may not."""
+
+from decimal import Decimal
+from typing import Any
+
+import orjson
+import pytest
+from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
+
+from app.domain.options import UNSUPPORTED_DEFAULTS, AgentOptions, SystemPromptPreset
+
+SET: dict[str, Any] = {
+    "model": "m",
+    "system_prompt": "Be short.",
+    "tools": ["Read"],
+    "allowed_tools": ["Read", "mcp__a-b__c_d"],
+    "disallowed_tools": ["Bash"],
+    "permission_mode": "acceptEdits",
+    "max_turns": 3,
+    "max_budget_usd": "0.50",
+    "effort": "low",
+    "include_partial_messages": True,
+}
+
+
+def options(**given: Any) -> AgentOptions:
+    return AgentOptions.model_validate(given)
+
+
+def faults(given: dict[str, Any]) -> list[tuple[str, str]]:
+    """Where and why options are refused."""
+    with pytest.raises(ValidationError) as caught:
+        AgentOptions.model_validate(given)
+    return [(".".join(map(str, e["loc"])), e["type"]) for e in caught.value.errors()]
+
+
+@pytest.mark.requirement("options:names")
+def test_every_option_is_known_by_both_its_names() -> None:
+    assert set(SET) == set(AgentOptions.model_fields)
+    camel = {to_camel(name): value for name, value in SET.items()}
+    assert AgentOptions.model_validate(camel) == AgentOptions.model_validate(SET)
+
+
+def test_the_schema_shows_the_names_of_the_sdk() -> None:
+    assert list(AgentOptions.model_json_schema()["properties"]) == list(AgentOptions.model_fields)
+
+
+def test_an_option_that_comes_under_both_names_is_refused() -> None:
+    assert faults({"maxTurns": 1, "max_turns": 2}) == [("", "duplicate_option")]
+
+
+@pytest.mark.requirement("options:unknown")
+@pytest.mark.parametrize("value", [1, None])
+def test_an_unknown_field_is_refused_by_name(value: object) -> None:
+    assert faults({"max_turn": value}) == [("max_turn", "extra_forbidden")]
+    assert faults({"maxTurn": value}) == [("maxTurn", "extra_forbidden")]
+
+
+@pytest.mark.requirement("options:unsupported")
+@pytest.mark.parametrize("name", UNSUPPORTED_DEFAULTS)
+def test_an_unsupported_option_is_taken_at_its_default_and_refused_otherwise(name: str) -> None:
+    for spelled in (name, to_camel(name)):
+        assert options(**{spelled: UNSUPPORTED_DEFAULTS[name]}) == AgentOptions()
+        assert options(**{spelled: None}) == AgentOptions()
+        with pytest.raises(ValidationError, match=f"'{spelled}' is not supported") as caught:
+            options(**{spelled: "something"})
+        assert [e["type"] for e in caught.value.errors()] == ["unsupported_option"]
+
+
+@pytest.mark.requirement("options:unset")
+def test_null_means_not_set() -> None:
+    nothing = AgentOptions.model_validate(dict.fromkeys(AgentOptions.model_fields))
+    assert nothing == AgentOptions()
+    assert nothing.stored() == {}
+    assert nothing.permission_mode == "default"
+
+
+@pytest.mark.parametrize(
+    ("given", "where", "why"),
+    [
+        ({"max_turns": 0}, "max_turns", "greater_than_equal"),
+        ({"max_turns": -1}, "max_turns", "greater_than_equal"),
+        ({"maxTurns": -1}, "max_turns", "greater_than_equal"),
+        ({"max_turns": 10**9}, "max_turns", "less_than_equal"),
+        ({"max_turns": True}, "max_turns", "int_type"),
+        ({"max_turns": "3"}, "max_turns", "int_type"),
+        ({"max_turns": 1.5}, "max_turns", "int_type"),
+        ({"max_budget_usd": 0}, "max_budget_usd", "greater_than"),
+        ({"max_budget_usd": -0.5}, "max_budget_usd", "greater_than"),
+        ({"max_budget_usd": 1e9}, "max_budget_usd", "less_than_equal"),
+        ({"max_budget_usd": float("nan")}, "max_budget_usd", "finite_number"),
+        ({"max_budget_usd": "NaN"}, "max_budget_usd", "finite_number"),
+        ({"max_budget_usd": "inf"}, "max_budget_usd", "finite_number"),
+        ({"max_budget_usd": "much"}, "max_budget_usd", "decimal_parsing"),
+        ({"effort": "huge"}, "effort", "literal_error"),
+        ({"model": ""}, "model", "string_too_short"),
+        ({"model": "m" * 201}, "model", "string_too_long"),
+        ({"allowed_tools": "Read"}, "allowed_tools", "list_type"),
+        ({"permission_mode": "yolo"}, "permission_mode", "literal_error"),
+        ({"permission_mode": ["default"]}, "permission_mode", "literal_error"),
+    ],
+)
+@pytest.mark.requirement("options:values")
+def test_a_value_that_makes_no_sense_is_refused_where_it_stands(
+    given: dict[str, Any], where: str, why: str
+) -> None:
+    assert faults(given) == [(where, why)]
+
+
+@pytest.mark.requirement("options:later")
+@pytest.mark.parametrize("mode", ["plan", "auto"])
+def test_modes_that_come_later_are_refused_as_unsupported(mode: str) -> None:
+    assert faults({"permission_mode": mode}) == [("permission_mode", "unsupported_option")]
+
+
+@pytest.mark.requirement("options:later")
+@pytest.mark.parametrize("name", ["allowed_tools", "disallowed_tools"])
+@pytest.mark.parametrize("rule", ["Bash(npm:*)", "Read(/etc/**)", "mcp__x__*", "", "*", "a b"])
+def test_rules_with_a_scope_are_refused_as_unsupported(name: str, rule: str) -> None:
+    assert faults({name: ["Read", rule]}) == [(name, "unsupported_option")]
+
+
+def test_options_are_an_object() -> None:
+    assert faults([]) == [("", "model_type")]  # type: ignore[arg-type]  # what a client may send
+
+
+def test_a_preset_prompt_refuses_what_it_does_not_know() -> None:
+    found = options(system_prompt={"type": "preset", "preset": "claude_code", "append": "x"})
+    assert found.system_prompt == SystemPromptPreset(type="preset", append="x")
+    assert ("system_prompt.SystemPromptPreset.more", "extra_forbidden") in faults(
+        {"system_prompt": {"type": "preset", "more": 1}}
+    )
+
+
+@pytest.mark.requirement("options:layers")
+def test_what_a_run_sets_wins_over_its_session_and_the_rest_stays() -> None:
+    session = options(max_turns=5, permission_mode="acceptEdits", allowed_tools=["Read"])
+    run = options(max_turns=2, allowed_tools=[], permission_mode=None, effort="low")
+    assert run.over(session) == options(
+        max_turns=2, permission_mode="acceptEdits", allowed_tools=[], effort="low"
+    )
+    assert run.over(session).over(AgentOptions()) == run.over(session)
+
+
+@pytest.mark.requirement("options:layers")
+def test_options_survive_storage_with_only_what_was_set() -> None:
+    kept = AgentOptions.model_validate(SET)
+    stored = orjson.loads(orjson.dumps(kept.stored()))
+    assert stored == SET
+    again = AgentOptions.model_validate(stored)
+    assert again == kept
+    assert again.max_budget_usd == Decimal("0.50")
+    assert options(max_turns=1).stored() == {"max_turns": 1}

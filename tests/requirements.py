@@ -1,0 +1,103 @@
+"""What this program promises, as data. Tests name a promise by `@pytest.mark.requirement(id)`.
+
+Sources: "loop n.m" is a section of the observed wire behaviour, "Bn" an entry of the table of
+decisions, "api" the HTTP contract, "case" a security case, "field" a field report, "ours" our own.
+`test_requirements.py` checks that every promise has a test, and that every marker has a promise.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    text: str
+    source: str
+
+
+REQUIREMENTS: dict[str, Requirement] = {
+    # -- the wire -----------------------------------------------------------------------------
+    "wire:block-messages": Requirement(
+        "Each block of a response is a message; they share the id and the final usage.", "B1"
+    ),
+    "wire:result": Requirement("A result has every field that a client reads.", "loop 1.5"),
+    "wire:session-totals": Requirement(
+        "Cost and modelUsage are the session's; usage and num_turns are the run's.", "B23"
+    ),
+    "wire:tool-result": Requirement(
+        "is_error is true on a failure, false where a tool says so, else absent.", "loop 1.4"
+    ),
+    "wire:round-trip": Requirement("A message read back is the one that was stored.", "ours"),
+    # -- the loop -----------------------------------------------------------------------------
+    "loop:prompts-replayed": Requirement(
+        "Prompts are journalled as replays after init, in the batch that takes them.", "B25"
+    ),
+    "loop:prompts-merge": Requirement("User messages in a row are one to the model.", "loop 5"),
+    "loop:results-order": Requirement(
+        "Results are journalled as they finish, and sent in the order of the calls.", "B2"
+    ),
+    "loop:one-result-a-call": Requirement("Every call has exactly one result.", "ours"),
+    "loop:max-turns": Requirement(
+        "After N rounds of tools their results are journalled, and no request follows.", "B3"
+    ),
+    "loop:num-turns": Requirement("num_turns counts completed responses of the run.", "B4"),
+    "loop:api-failure": Requirement(
+        "A failure for good is error_during_execution, after a synthetic notice.", "B5"
+    ),
+    "loop:refusal": Requirement("A refusal is a success that says so.", "B6"),
+    "loop:max-tokens": Requirement("The output limit is a success that says so.", "B7"),
+    "loop:pause-turn": Requirement("A paused response goes on as it is.", "B7"),
+    "loop:budget": Requirement(
+        "At the budget no call runs and no request is made; an answer stays a success.", "B8"
+    ),
+    "loop:effort": Requirement("Effort is sent when it is set, and only then.", "B9"),
+    "loop:read-only-together": Requirement("Neighbouring read-only calls run together.", "B10"),
+    "loop:others-alone": Requirement("State-changing calls run alone and in order.", "B10"),
+    "loop:bounded-parallelism": Requirement(
+        "Calls of one response run a few at a time.", "case M05"
+    ),
+    "loop:duplicate-ids": Requirement(
+        "Calls that share an id are each answered once, and the next request is valid.", "case M03"
+    ),
+    "loop:invalid-calls": Requirement(
+        "An unknown tool or a wrong input is an error result; permission is not asked.", "loop 4.5"
+    ),
+    "loop:denied": Requirement(
+        "A denied call is a notice, an error result, and an entry of permission_denials.", "loop 11"
+    ),
+    "loop:retries": Requirement(
+        "Failed requests are retried: 0.5 s doubling, jitter, retry-after first.", "B26, loop 4.7"
+    ),
+    "loop:empty-response": Requirement("An empty response is nudged once a run.", "B26"),
+    "loop:ledger": Requirement("Money is the sum of the ledger, lost responses included.", "B23"),
+    "loop:resume": Requirement(
+        "A run resumed from any stored prefix ends as the uninterrupted one.", "ours"
+    ),
+    "loop:resume-open-calls": Requirement(
+        "After a crash read-only calls run again; others are told as unknown.", "ours"
+    ),
+    "loop:interrupt": Requirement(
+        "A cancel closes open calls, marks the conversation and ends the run.", "loop 5"
+    ),
+    "loop:abandoned": Requirement(
+        "A run that is given up ends with its real cost and no stop reason.", "B17"
+    ),
+    "loop:cancel-kills-tools": Requirement("Cancelling kills running tools and waits.", "ours"),
+    "loop:cancel-closes-model": Requirement("Cancelling closes the model's stream.", "ours"),
+    # -- permissions --------------------------------------------------------------------------
+    "permissions:modes": Requirement("Each mode allows what it says.", "loop 11, B27"),
+    "permissions:rules": Requirement(
+        "Deny rules beat modes and allow rules; one more never allows more.", "loop 11"
+    ),
+    # -- options ------------------------------------------------------------------------------
+    "options:names": Requirement("Options have the SDK's names, camelCase too.", "api D7"),
+    "options:unknown": Requirement("An unknown field is refused by name.", "ours"),
+    "options:unsupported": Requirement(
+        "Options that mean nothing here are taken at their default, else refused.", "decisions 2"
+    ),
+    "options:unset": Requirement("Null means not set.", "ours"),
+    "options:values": Requirement("Values that make no sense are refused in place.", "ours"),
+    "options:later": Requirement("Modes and rules of later versions are unsupported.", "ours"),
+    "options:layers": Requirement("What a run sets wins over its session.", "api"),
+    # -- text ---------------------------------------------------------------------------------
+    "text:repaired": Requirement("Text that cannot be stored is repaired visibly.", "ours"),
+}
