@@ -1,0 +1,238 @@
+"""All configuration, in one place. Built once in `__main__`; everything else receives values.
+
+Each setting is an environment variable `TREADLE_<GROUP>__<NAME>`; a few have a plain name that
+people expect (`PLAIN_NAMES`). Values of a group that hold more than one thing are JSON.
+"""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import platformdirs
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from app.errors import ConfigError
+
+PLAIN_NAMES: Mapping[str, tuple[str, str]] = {
+    "DATABASE_URL": ("database", "url"),
+    "MIGRATE_ON_START": ("database", "migrate_on_start"),
+    "ANTHROPIC_API_KEY": ("model", "api_key"),
+    "ANTHROPIC_AUTH_TOKEN": ("model", "auth_token"),
+    "ANTHROPIC_BASE_URL": ("model", "base_url"),
+}
+"""Variables without our prefix, and the setting that each fills when `TREADLE_…` does not."""
+
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class _Group(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class DatabaseSettings(_Group):
+    url: SecretStr | None = None
+    """Postgres to use. Unset: an embedded one in the data directory."""
+    pool_size: Count = 10
+    """Connections a process keeps for requests, and as many for journals."""
+    connect_s: Positive = 30.0
+    """How long a start waits for the database before it gives up (exit status 2)."""
+    migrate_on_start: bool = True
+    """Whether a start brings the schema up to date. Off: run `treadle migrate` yourself."""
+
+
+class ModelSettings(_Group):
+    api_key: SecretStr | None = None
+    """Provider key, sent as `x-api-key`."""
+    auth_token: SecretStr | None = None
+    """Provider token, sent as `Authorization: Bearer`; used when there is no key."""
+    base_url: str = "https://api.anthropic.com"
+    """Where the Messages API is."""
+    extra_headers: dict[str, str] = {}
+    """Further headers of each model request."""
+    default: str = "claude-sonnet-5"
+    """Model of runs that name none."""
+    aliases: dict[str, str] = {
+        "sonnet": "claude-sonnet-5-5",
+        "opus": "claude-opus-5-5",
+        "haiku": "claude-haiku-5-5",
+    }
+    """Short names that clients may use, and the model ids they stand for."""
+    prices: dict[str, dict[str, Decimal]] = {}
+    """Prices and sizes that add to or override the known ones, by model: `input`, `output`,
+    `cache_read`, `cache_write_5m`, `cache_write_1h` in USD per million tokens,
+    `context_window`, `max_output` in tokens."""
+    connect_s: Positive = 10.0
+    """Longest wait for a connection."""
+    first_byte_s: Positive = 120.0
+    """Longest wait for the first byte of an answer."""
+    idle_s: Positive = 120.0
+    """Longest silence inside an answer."""
+    max_retries: Annotated[int, Field(ge=0, le=100)] = 10
+    """Tries after the first one, for each model request."""
+
+
+class EngineSettings(_Group):
+    max_runs: Count = 200
+    """Runs that one host drives at once."""
+    lease_s: Positive = 30.0
+    """How long a host owns a session without renewing."""
+    heartbeat_s: Positive = 5.0
+    """How often leases are renewed."""
+    drain_s: Annotated[float, Field(ge=0)] = 20.0
+    """How long a stop waits for runs to reach a message boundary."""
+    poll_s: Positive = 1.0
+    """How often work and watched sessions are looked for when no notification came."""
+    max_attempts: Count = 3
+    """Hosts that may take a run over without a new message before it is given up."""
+    queue_per_session: Count = 20
+    """Runs that may wait in one session."""
+
+
+class WorkspaceSettings(_Group):
+    allowed_roots: list[Path] = []
+    """Host folders beneath which `workspace.source: "directory"` may lie. JSON list."""
+    allow_root_owned: bool = False
+    """Whether a `directory` workspace may belong to root (a service that runs as root)."""
+    sandbox_uid: Annotated[int, Field(ge=1)] = 200001
+    """User id that agents run under when the service runs as root."""
+
+
+class PolicySettings(_Group):
+    allow_bypass: bool = False
+    """Whether the default tenant may use `bypassPermissions`."""
+
+
+class LimitSettings(_Group):
+    default_max_turns: Count = 100
+    """`max_turns` of runs that set none."""
+    ceiling_max_turns: Count = 1000
+    """Largest `max_turns` that a client may ask for."""
+    default_max_budget_usd: Annotated[Decimal, Field(gt=0)] = Decimal("5.00")
+    """`max_budget_usd` of runs that set none."""
+    ceiling_max_budget_usd: Annotated[Decimal, Field(gt=0)] = Decimal("100.00")
+    """Largest `max_budget_usd` that a client may ask for."""
+    max_body_bytes: Count = 10_000_000
+    """Largest request body."""
+
+
+class StreamSettings(_Group):
+    heartbeat_s: Annotated[float, Field(gt=0, le=25)] = 15.0
+    """Silence after which a stream gets a comment."""
+    send_timeout_s: Positive = 30.0
+    """How long a reader may take nothing before it is cut; its cursor works afterwards."""
+    buffer_frames: Count = 1000
+    """Frames kept in memory for one reader; a slower one is served from the journal again."""
+
+
+class AuthSettings(_Group):
+    bootstrap_key: Annotated[SecretStr, Field(min_length=32)] | None = None
+    """Creates the default tenant's admin key at start. At least 32 characters."""
+
+
+class LogSettings(_Group):
+    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """Least severe record that is written."""
+    format: Literal["json", "text"] = "json"
+    """One JSON object a line, or lines for people."""
+
+
+class _PlainNames(EnvSettingsSource):
+    """Reads `DATABASE_URL` and its like."""
+
+    def __call__(self) -> dict[str, Any]:
+        found: dict[str, dict[str, str]] = {}
+        for name, (group, field) in PLAIN_NAMES.items():
+            if value := os.environ.get(name):
+                found.setdefault(group, {})[field] = value
+        return found
+
+
+class Settings(BaseSettings):
+    """Everything an operator can set."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="TREADLE_",
+        env_nested_delimiter="__",
+        extra="ignore",
+        frozen=True,
+        use_attribute_docstrings=True,
+    )
+
+    data_dir: Path | None = None
+    """Where workspaces and the embedded Postgres lie. Default: the user's data folder, as root
+    `/var/lib/treadle`."""
+    sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
+    """Where commands run. `none` runs them unprotected as the service's user: only for one
+    tenant on loopback, only when you mean it."""
+    database: DatabaseSettings = DatabaseSettings()
+    model: ModelSettings = ModelSettings()
+    engine: EngineSettings = EngineSettings()
+    workspace: WorkspaceSettings = WorkspaceSettings()
+    policy: PolicySettings = PolicySettings()
+    limits: LimitSettings = LimitSettings()
+    stream: StreamSettings = StreamSettings()
+    auth: AuthSettings = AuthSettings()
+    log: LogSettings = LogSettings()
+
+    @property
+    def data_path(self) -> Path:
+        """The data directory, absolute."""
+        if self.data_dir is not None:
+            return self.data_dir.expanduser().absolute()
+        if os.geteuid() == 0:
+            return Path("/var/lib/treadle")
+        return Path(platformdirs.user_data_dir("treadle"))
+
+    @property
+    def runtime_path(self) -> Path:
+        """Where the embedded Postgres has its socket: short, since socket paths are limited."""
+        base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+        tag = hashlib.sha256(str(self.data_path).encode()).hexdigest()[:10]
+        return Path(base) / f"treadle-{os.geteuid()}-{tag}"
+
+    @property
+    def has_provider(self) -> bool:
+        """Whether a model other than the demo one can be asked."""
+        return self.model.api_key is not None or self.model.auth_token is not None
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Put the plain names behind ours."""
+        del dotenv_settings, file_secret_settings
+        return (init_settings, env_settings, _PlainNames(settings_cls))
+
+
+def load_settings() -> Settings:
+    """Read the environment. Raises `ConfigError` naming each variable that is wrong."""
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        wrong = "; ".join(
+            f"TREADLE_{'__'.join(str(part).upper() for part in problem['loc'])}: {problem['msg']}"
+            for problem in error.errors(include_input=False)
+        )
+        raise ConfigError(f"The settings are not valid. {wrong}") from None
+    if settings.engine.heartbeat_s * 2 > settings.engine.lease_s:
+        raise ConfigError(
+            "TREADLE_ENGINE__LEASE_S must be at least twice TREADLE_ENGINE__HEARTBEAT_S: "
+            "a host that misses one heartbeat must not lose its sessions."
+        )
+    return settings

@@ -1,0 +1,1 @@
+"""All SQL. Other rooms see domain values, never rows or connections."""

@@ -1,0 +1,192 @@
+"""Word between hosts, over LISTEN and NOTIFY.
+
+Words only say that there is something to read; what counts is in the tables. So a lost word costs
+time (a poll finds it), never data. Words are sent after the commit they speak of, on a connection
+of their own, packed and at most `SENDS_A_SECOND`: a NOTIFY inside a transaction would serialise
+the commits of the whole database.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import asyncpg
+import orjson
+
+from app.store.engine import GONE, Database
+
+log = logging.getLogger(__name__)
+
+CHANNEL = "treadle"
+SENDS_A_SECOND = 200
+PAYLOAD_BYTES = 7900
+"""Postgres takes payloads below 8,000 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowsWritten:
+    """A session's journal has grown to `seq`."""
+
+    tenant_id: str
+    session_id: str
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkWaiting:
+    """A run became claimable."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAsked:
+    """A run's cancel is asked for."""
+
+    run_id: str
+
+
+Word: TypeAlias = RowsWritten | WorkWaiting | CancelAsked
+
+
+@dataclass(slots=True)
+class Bus:
+    """Sends and hears words. Made by `open_bus`, which owns its tasks and connections."""
+
+    database: Database
+    host_id: str
+    _hear: list[Callable[[Word], None]] = field(default_factory=list)
+    _reconnected: list[Callable[[], None]] = field(default_factory=list)
+    _rows: dict[tuple[str, str], int] = field(default_factory=dict)
+    _others: set[Word] = field(default_factory=set)
+    _has_words: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def say(self, word: Word) -> None:
+        """Send a word to the other hosts, soon. Never blocks, never raises."""
+        if isinstance(word, RowsWritten):
+            self._rows[word.tenant_id, word.session_id] = word.seq
+        else:
+            self._others.add(word)
+        self._has_words.set()
+
+    def on_word(self, hear: Callable[[Word], None]) -> None:
+        """Call `hear` with each word of another host."""
+        self._hear.append(hear)
+
+    def on_reconnect(self, call: Callable[[], None]) -> None:
+        """Call back when words may have been missed."""
+        self._reconnected.append(call)
+
+    async def send_forever(self) -> None:
+        """Send what is said, packed, until cancelled."""
+        while True:
+            await self._has_words.wait()
+            self._has_words.clear()
+            words: list[Word] = [*self._others]
+            words += [RowsWritten(t, s, q) for (t, s), q in self._rows.items()]
+            self._rows.clear()
+            self._others.clear()
+            try:
+                for payload in pack(self.host_id, words):
+                    await self.database.raw.execute("SELECT pg_notify($1, $2)", CHANNEL, payload)
+            except GONE as error:
+                # Readers poll; nothing is lost but time.
+                log.warning("Could not notify other hosts: %s", type(error).__name__)
+                await asyncio.sleep(1.0)
+            await asyncio.sleep(1 / SENDS_A_SECOND)
+
+    async def listen_forever(self) -> None:
+        """Hear words until cancelled; come back after a lost connection."""
+        while True:
+            try:
+                await self._listen()
+            except GONE as error:
+                log.warning("The listener lost its connection: %s", type(error).__name__)
+            await asyncio.sleep(0.5)
+
+    async def _listen(self) -> None:
+        lost = asyncio.Event()
+        connection = await asyncpg.connect(self.database.dsn, timeout=10)
+        try:
+            connection.add_termination_listener(lambda _: lost.set())
+            await connection.add_listener(CHANNEL, self._heard)
+            for call in self._reconnected:
+                call()
+            while not lost.is_set():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(lost.wait(), 30)
+                if not lost.is_set():
+                    await connection.execute("SELECT 1", timeout=10)
+        finally:
+            connection.terminate()
+
+    def _heard(self, _connection: Any, _pid: int, _channel: str, payload: object) -> None:  # noqa: ANN401 - asyncpg's callback
+        for word in unpack(self.host_id, str(payload)):
+            for hear in self._hear:
+                hear(word)
+
+
+@asynccontextmanager
+async def open_bus(database: Database, host_id: str) -> AsyncIterator[Bus]:
+    """Start sending and hearing."""
+    bus = Bus(database, host_id)
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(bus.send_forever()), tasks.create_task(bus.listen_forever())]
+        try:
+            yield bus
+        finally:
+            for task in running:
+                task.cancel()
+
+
+def pack(host_id: str, words: list[Word]) -> list[str]:
+    """Give payloads that hold all words, each small enough."""
+    payloads: list[str] = []
+    pending: list[list[object]] = []
+    size = 0
+    for word in words:
+        item = _item(word)
+        item_size = len(orjson.dumps(item)) + 1
+        if pending and size + item_size > PAYLOAD_BYTES - 100:
+            payloads.append(orjson.dumps([host_id, pending]).decode())
+            pending, size = [], 0
+        pending.append(item)
+        size += item_size
+    if pending:
+        payloads.append(orjson.dumps([host_id, pending]).decode())
+    return payloads
+
+
+def unpack(host_id: str, payload: str) -> list[Word]:
+    """Read a payload; words of one's own are left out, as are those of a newer program."""
+    try:
+        sender, items = orjson.loads(payload)
+    except (orjson.JSONDecodeError, ValueError):
+        return []
+    if sender == host_id:
+        return []
+    return [word for item in items if (word := _word(item)) is not None]
+
+
+def _item(word: Word) -> list[object]:
+    match word:
+        case RowsWritten(tenant, session, seq):
+            return ["rows", tenant, session, seq]
+        case WorkWaiting():
+            return ["work"]
+        case CancelAsked(run):
+            return ["cancel", run]
+
+
+def _word(item: list[Any]) -> Word | None:
+    match item:
+        case ["rows", str(tenant), str(session), int(seq)]:
+            return RowsWritten(tenant, session, seq)
+        case ["work"]:
+            return WorkWaiting()
+        case ["cancel", str(run)]:
+            return CancelAsked(run)
+        case _:
+            return None

@@ -1,0 +1,145 @@
+"""Connections to Postgres.
+
+Two pools a process: SQLAlchemy's for everything ordinary, a raw asyncpg one for the journal, whose
+append is the hot path (raw costs a fifth of Core there).
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+import orjson
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from app.errors import ConfigError, Unavailable
+
+log = logging.getLogger(__name__)
+
+GONE = (
+    OSError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    InterfaceError,
+    OperationalError,
+    PoolTimeoutError,
+    TimeoutError,
+)
+"""What a database that is gone, or going, raises. Worth another try later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """The two pools. Made by `open_database`, which also closes them."""
+
+    engine: AsyncEngine
+    raw: "asyncpg.Pool[asyncpg.Record]"
+    dsn: str
+    """For connections of one's own (LISTEN)."""
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[AsyncConnection]:
+        """Open a transaction. Raises `Unavailable` when the database is gone."""
+        try:
+            async with self.engine.begin() as connection:
+                yield connection
+        except GONE as error:
+            raise gone(error) from error
+        except DBAPIError as error:
+            if error.connection_invalidated:
+                raise gone(error) from error
+            raise
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[AsyncConnection]:
+        """Open a connection for reads: each statement on its own. Raises `Unavailable`."""
+        try:
+            async with self.engine.connect() as connection:
+                yield await connection.execution_options(isolation_level="AUTOCOMMIT")
+        except GONE as error:
+            raise gone(error) from error
+
+
+def gone(error: BaseException) -> Unavailable:
+    """Give the error that a client sees while the database is away."""
+    log.warning("The database is not reachable: %s", type(error).__name__)
+    return Unavailable("The database is not reachable. Try again shortly.", retry_after_s=2)
+
+
+def plain_dsn(url: str) -> str:
+    """Give the form that asyncpg reads, of any usual spelling of a Postgres URL."""
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme.split("+")[0] not in {"postgres", "postgresql"}:
+        raise ConfigError("DATABASE_URL must begin with postgresql://")
+    return f"postgresql://{rest}"
+
+
+@asynccontextmanager
+async def open_database(dsn: str, *, pool_size: int, connect_s: float) -> AsyncIterator[Database]:
+    """Connect, waiting up to `connect_s` for the server. Raises `ConfigError` when it stays away."""
+    dsn = plain_dsn(dsn)
+    await _wait_for_server(dsn, connect_s)
+
+    async def connect() -> "asyncpg.Connection[asyncpg.Record]":
+        return await asyncpg.connect(dsn, timeout=10)
+
+    engine = create_async_engine(
+        "postgresql+asyncpg://",
+        async_creator=connect,
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_timeout=5,
+        json_serializer=lambda value: orjson.dumps(value).decode(),
+        json_deserializer=orjson.loads,
+    )
+    raw = await asyncpg.create_pool(
+        dsn, min_size=1, max_size=pool_size, command_timeout=30, timeout=10
+    )
+    try:
+        yield Database(engine, raw, dsn)
+    finally:
+        await engine.dispose()
+        await _close(raw)
+
+
+async def _close(pool: Any) -> None:  # noqa: ANN401 - asyncpg's pool is generic over its record
+    try:
+        await asyncio.wait_for(pool.close(), 5)
+    except TimeoutError:
+        pool.terminate()
+
+
+async def _wait_for_server(dsn: str, connect_s: float) -> None:
+    deadline = time.monotonic() + connect_s
+    while True:
+        try:
+            connection = await asyncpg.connect(dsn, timeout=5)
+        except (OSError, TimeoutError, asyncpg.PostgresError, ValueError) as error:
+            if isinstance(error, ValueError) or time.monotonic() >= deadline:
+                raise ConfigError(_unreachable(error)) from None
+            log.warning("The database is not reachable yet (%s); trying again", _cause(error))
+            await asyncio.sleep(min(1.0, max(0.05, deadline - time.monotonic())))
+        else:
+            await connection.close()
+            return
+
+
+def _cause(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0][:200]
+
+
+def _unreachable(error: BaseException) -> str:
+    return (
+        f"The database is not reachable ({_cause(error)}). Check DATABASE_URL and that Postgres "
+        "runs, or unset DATABASE_URL to use the embedded one."
+    )

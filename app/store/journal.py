@@ -1,0 +1,353 @@
+"""The journal: the append with its fence, and the reads.
+
+One statement checks the session's epoch, hands out the sequence numbers, inserts the rows and
+whatever else belongs to the step (ledger, consumed prompts, the run's terminal state). No row back
+means that another host owns the session: nothing was written.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, Literal
+
+import orjson
+
+from app.domain.journal import Batch, Entry, ServiceEvent
+from app.domain.messages import wire_time
+from app.domain.runs import Outcome
+from app.domain.usage import LedgerRow
+from app.errors import LeaseLost
+from app.store.engine import Database
+
+PAGE = 500
+"""Rows read at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A durable entry of a session's log."""
+
+    seq: int
+    run_id: str | None
+    kind: Literal["message", "service"]
+    type: str
+    body: str
+    """The message's exact JSON. Of a service event, all but its `seq`."""
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to write to a session: valid while nobody has a higher epoch."""
+
+    tenant_id: str
+    session_id: str
+    run_id: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class _NewRow:
+    kind: str
+    type: str
+    subtype: str | None
+    uuid: str | None
+    parent: str | None
+    body: str
+    facts: str | None
+
+
+def service_body(event: ServiceEvent, session_id: str, run_id: str | None, at: datetime) -> str:
+    """Encode a service event, all but its `seq`, which is not known before the insert."""
+    head = {"type": event.type, "session_id": session_id, "run_id": run_id, "at": wire_time(at)}
+    return orjson.dumps({**head, **event.data}).decode()
+
+
+async def append(
+    database: Database, lease: Lease, batch: Batch, *, first: Sequence[ServiceEvent] = ()
+) -> list[Row]:
+    """Store a batch under the fence; `first` events come before its entries.
+
+    A batch with an outcome also finishes the run and lets the session go, in the same
+    transaction. Raises `LeaseLost` when the session has another owner, and what asyncpg raises
+    when the database is gone: whether the batch was stored is then unknown to the caller, who
+    must reload the session before it writes again.
+    """
+    now = datetime.now(UTC)
+    new = [
+        *(_service_row(event, lease, now) for event in first),
+        *(_message_row(entry) for entry in batch.entries),
+        *(_service_row(event, lease, now) for event in batch.events),
+    ]
+    sql = _append_sql(
+        has_ledger=bool(batch.ledger),
+        has_consumed=bool(batch.consumed),
+        is_last=batch.outcome is not None,
+    )
+    arguments = [lease.tenant_id, lease.session_id, lease.epoch, lease.run_id, *_columns(new)]
+    if batch.ledger:
+        arguments += _ledger_columns(batch.ledger)
+    if batch.consumed:
+        arguments.append(list(batch.consumed))
+    if batch.outcome is not None:
+        arguments += _outcome_values(batch.outcome)
+    last_seq = await database.raw.fetchval(sql, *arguments)
+    if last_seq is None:
+        raise LeaseLost(f"session {lease.session_id} has another owner than epoch {lease.epoch}")
+    start = last_seq - len(new) + 1
+    return [
+        Row(start + index, lease.run_id, _kind(row.kind), row.type, row.body, now)
+        for index, row in enumerate(new)
+    ]
+
+
+async def find(database: Database, lease: Lease, uuid: str, *, after: int) -> int | None:
+    """Give the seq of a message beyond `after`, or None: was an append stored after all?"""
+    seq: int | None = await database.raw.fetchval(
+        """SELECT seq FROM journal
+           WHERE tenant_id = $1 AND session_id = $2 AND seq > $3 AND uuid = $4""",
+        lease.tenant_id,
+        lease.session_id,
+        after,
+        uuid,
+    )
+    return seq
+
+
+async def seq_of(
+    database: Database, tenant_id: str, session_id: str, message_uuid: str
+) -> int | None:
+    """Give the seq of a message of a session, or None."""
+    seq: int | None = await database.raw.fetchval(
+        "SELECT seq FROM journal WHERE tenant_id = $1 AND session_id = $2 AND uuid = $3",
+        tenant_id,
+        session_id,
+        message_uuid,
+    )
+    return seq
+
+
+async def read(
+    database: Database,
+    tenant_id: str,
+    session_id: str,
+    *,
+    after: int = 0,
+    before: int | None = None,
+    run_id: str | None = None,
+    kind: str | None = None,
+    types: Sequence[str] | None = None,
+    limit: int = PAGE,
+    descending: bool = False,
+) -> list[Row]:
+    """Give rows with `after < seq < before`, oldest first unless `descending`."""
+    order = "DESC" if descending else "ASC"
+    rows = await database.raw.fetch(
+        f"""SELECT seq, run_id, kind, type, body, at FROM journal
+            WHERE tenant_id = $1 AND session_id = $2 AND seq > $3
+              AND ($4::bigint IS NULL OR seq < $4) AND ($5::text IS NULL OR run_id = $5)
+              AND ($6::text IS NULL OR kind = $6) AND ($7::text[] IS NULL OR type = ANY($7))
+            ORDER BY seq {order} LIMIT $8""",
+        tenant_id,
+        session_id,
+        after,
+        before,
+        run_id,
+        kind,
+        list(types) if types else None,
+        limit,
+    )
+    return [Row(r["seq"], r["run_id"], r["kind"], r["type"], r["body"], r["at"]) for r in rows]
+
+
+async def history(
+    database: Database, tenant_id: str, session_id: str
+) -> AsyncIterator[tuple[str | None, str, str | None]]:
+    """Give `(run_id, body, facts)` of every message of a session, oldest first, in pages."""
+    after = 0
+    while True:
+        rows = await database.raw.fetch(
+            """SELECT seq, run_id, body, facts FROM journal
+               WHERE tenant_id = $1 AND session_id = $2 AND seq > $3 AND kind = 'message'
+               ORDER BY seq LIMIT $4""",
+            tenant_id,
+            session_id,
+            after,
+            PAGE,
+        )
+        for row in rows:
+            yield row["run_id"], row["body"], row["facts"]
+        if len(rows) < PAGE:
+            return
+        after = rows[-1]["seq"]
+
+
+async def last_seqs(
+    database: Database, sessions: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], int]:
+    """Give the newest sequence number of each session `(tenant, id)` that exists."""
+    rows = await database.raw.fetch(
+        """SELECT s.tenant_id, s.id, s.last_seq FROM sessions s
+           JOIN unnest($1::text[], $2::text[]) AS w(tenant_id, id)
+             ON s.tenant_id = w.tenant_id AND s.id = w.id""",
+        [tenant for tenant, _ in sessions],
+        [session for _, session in sessions],
+    )
+    return {(row["tenant_id"], row["id"]): row["last_seq"] for row in rows}
+
+
+# -- the statement ----------------------------------------------------------------------------
+
+_FENCE = """
+WITH f AS (
+  UPDATE sessions SET last_seq = last_seq + cardinality($5::text[]), updated_at = clock_timestamp()
+    {cost} {release}
+  WHERE tenant_id = $1 AND id = $2 AND epoch = $3 RETURNING last_seq),
+j AS (
+  INSERT INTO journal (tenant_id, session_id, seq, run_id, kind, type, subtype, uuid,
+                       parent_tool_use_id, body, facts)
+  SELECT $1, $2, f.last_seq - cardinality($5::text[]) + o, $4, k, t, s, u, p, b, x
+  FROM f, unnest($5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
+                 $11::text[]) WITH ORDINALITY AS n(k, t, s, u, p, b, x, o))"""
+
+_LEDGER = """,
+l AS (
+  INSERT INTO ledger (tenant_id, session_id, run_id, thread, purpose, model, request_id,
+    http_status, input_tokens, output_tokens, cache_read_tokens, cache_write_5m_tokens,
+    cache_write_1h_tokens, thinking_tokens, web_search_requests, cost_usd, is_estimated,
+    duration_ms)
+  SELECT $1, $2, $4, n.* FROM f, unnest($12::text[], $13::text[], $14::text[], $15::text[],
+    $16::int[], $17::bigint[], $18::bigint[], $19::bigint[], $20::bigint[], $21::bigint[],
+    $22::bigint[], $23::bigint[], $24::numeric[], $25::bool[], $26::int[]) AS n)"""
+
+
+@cache
+def _append_sql(*, has_ledger: bool, has_consumed: bool, is_last: bool) -> str:
+    """Build the statement; arguments beyond the first eleven follow in this order."""
+    next_argument = 12
+    parts = [
+        _FENCE.format(
+            cost=(
+                ", cost_usd = cost_usd + (SELECT coalesce(sum(c), 0) FROM unnest($24::numeric[]) c)"
+                if has_ledger
+                else ""
+            ),
+            release=", owner = NULL, lease_expires_at = NULL" if is_last else "",
+        )
+    ]
+    changes: list[str] = []
+    if has_ledger:
+        parts.append(_LEDGER)
+        changes += _RUN_SUMS
+        next_argument += 15
+    if has_consumed:
+        parts.append(
+            f""",
+i AS (UPDATE inbox SET consumed_seq = f.last_seq FROM f
+      WHERE tenant_id = $1 AND id = ANY(${next_argument}::text[]))"""
+        )
+        next_argument += 1
+    if is_last:
+        changes += [f"{c} = ${next_argument + i}" for i, c in enumerate(_OUTCOME_COLUMNS)]
+        changes += ["status = 'finished'", "finished_at = clock_timestamp()"]
+        changes += ["last_seq = f.last_seq"]
+    if changes:
+        parts.append(
+            f""",
+r AS (UPDATE runs SET {", ".join(changes)} FROM f WHERE tenant_id = $1 AND id = $4)"""
+        )
+    return "".join(parts) + "\nSELECT last_seq FROM f"
+
+
+_RUN_SUMS = [
+    "input_tokens = input_tokens + (SELECT sum(c) FROM unnest($17::bigint[]) c)",
+    "output_tokens = output_tokens + (SELECT sum(c) FROM unnest($18::bigint[]) c)",
+    "cache_read_tokens = cache_read_tokens + (SELECT sum(c) FROM unnest($19::bigint[]) c)",
+    """cache_write_tokens = cache_write_tokens
+         + (SELECT sum(a + b) FROM unnest($20::bigint[], $21::bigint[]) c(a, b))""",
+    "cost_usd = cost_usd + (SELECT coalesce(sum(c), 0) FROM unnest($24::numeric[]) c)",
+    """is_estimated = is_estimated OR array_position($25::bool[], true) IS NOT NULL
+         OR array_position($24::numeric[], NULL) IS NOT NULL""",
+]
+
+_OUTCOME_COLUMNS = (
+    "result_subtype",
+    "end_reason",
+    "is_error",
+    "stop_reason",
+    "terminal_reason",
+    "num_turns",
+    "result_text",
+    "errors",
+    "permission_denials",
+)
+
+
+def _outcome_values(outcome: Outcome) -> list[object]:
+    return [
+        outcome.subtype,
+        outcome.end_reason,
+        outcome.is_error,
+        outcome.stop_reason,
+        outcome.terminal_reason,
+        outcome.num_turns,
+        outcome.result_text,
+        orjson.dumps(outcome.errors).decode(),
+        orjson.dumps(outcome.permission_denials).decode(),
+    ]
+
+
+def _columns(rows: Sequence[_NewRow]) -> list[object]:
+    return [
+        [row.kind for row in rows],
+        [row.type for row in rows],
+        [row.subtype for row in rows],
+        [row.uuid for row in rows],
+        [row.parent for row in rows],
+        [row.body for row in rows],
+        [row.facts for row in rows],
+    ]
+
+
+def _ledger_columns(rows: Sequence[LedgerRow]) -> list[object]:
+    columns: list[list[Any]] = [
+        [row.thread for row in rows],
+        [row.purpose for row in rows],
+        [row.model for row in rows],
+        [row.request_id for row in rows],
+        [row.http_status for row in rows],
+        [row.usage.input_tokens for row in rows],
+        [row.usage.output_tokens for row in rows],
+        [row.usage.cache_read_tokens for row in rows],
+        [row.usage.cache_write_5m_tokens for row in rows],
+        [row.usage.cache_write_1h_tokens for row in rows],
+        [row.usage.thinking_tokens for row in rows],
+        [row.usage.web_search_requests for row in rows],
+        [row.cost_usd for row in rows],
+        [row.estimated for row in rows],
+        [row.duration_ms for row in rows],
+    ]
+    return list(columns)
+
+
+def _message_row(entry: Entry) -> _NewRow:
+    message = entry.message
+    return _NewRow(
+        "message",
+        message.type,
+        getattr(message, "subtype", None),
+        message.uuid,
+        getattr(message, "parent_tool_use_id", None),
+        entry.body.decode(),
+        orjson.dumps(entry.facts).decode() if entry.facts else None,
+    )
+
+
+def _service_row(event: ServiceEvent, lease: Lease, now: datetime) -> _NewRow:
+    body = service_body(event, lease.session_id, lease.run_id, now)
+    return _NewRow("service", event.type, None, None, None, body, None)
+
+
+def _kind(kind: str) -> Literal["message", "service"]:
+    return "message" if kind == "message" else "service"

@@ -1,0 +1,349 @@
+"""Who runs what: enqueue, claim, renew, let go, cancel.
+
+A run is claimable when it is the first unfinished run of its session and nobody holds a live lease
+on the session. Taking it raises the session's epoch: whoever held it before cannot write any more.
+All times are the database's.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.domain.messages import Prompt, ResultMessage, encode_message
+from app.domain.runs import EndReason
+from app.errors import NotFound, QueueFull
+from app.store.engine import Database
+from app.store.journal import Lease
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run on its way in."""
+
+    id: str
+    options: Mapping[str, Any]
+    """Effective options, in stored form."""
+    prompts: Sequence[Prompt]
+    metadata: Mapping[str, Any]
+    queued_body: str
+    """The `run.queued` event, all but its `seq`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A process that drives runs."""
+
+    id: str
+    lease_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A run that this host drives from now on."""
+
+    lease: Lease
+    attempt: int
+    stalled_attempts: int
+    """Attempts in a row that ended without a new message."""
+    last_seq: int
+    is_cancelled: bool = False
+    """Whether its cancel is asked for already."""
+    is_new_session: bool = False
+    """True when the journal holds no message yet, so that there is nothing to fold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """What became of a new run."""
+
+    queued_seq: int
+    ahead: int
+    """Unfinished runs of the session before it."""
+    claim: Claim | None
+    """Set when the host that asked claimed it on the spot."""
+
+
+# The first unfinished run of each free session. A session that a live host holds is skipped.
+_CLAIMABLE = """
+  FROM runs r JOIN sessions s ON s.tenant_id = r.tenant_id AND s.id = r.session_id
+  WHERE r.status <> 'finished'
+    AND (s.lease_expires_at IS NULL OR s.lease_expires_at <= clock_timestamp())
+    AND NOT EXISTS (SELECT 1 FROM runs e WHERE e.tenant_id = r.tenant_id
+      AND e.session_id = r.session_id AND e.status <> 'finished'
+      AND (e.status <> 'queued', e.priority, -e.queued_seq)
+        > (r.status <> 'queued', r.priority, -r.queued_seq))"""
+
+
+async def enqueue(
+    connection: AsyncConnection,
+    tenant_id: str,
+    session_id: str,
+    run: NewRun,
+    *,
+    queue_limit: int,
+    host: Host | None,
+) -> Enqueued:
+    """Put a run into its session's queue, inside the caller's transaction.
+
+    With a `host`, and when neither this session nor any other has older work, the run is claimed
+    for it at once. Raises `NotFound` for an unknown session and `QueueFull`.
+    """
+    session = (
+        await connection.execute(
+            text(
+                """UPDATE sessions SET last_seq = last_seq + 1, num_runs = num_runs + 1,
+                     updated_at = clock_timestamp()
+                   WHERE tenant_id = :tenant AND id = :session
+                   RETURNING last_seq, epoch, num_runs, parent_id IS NULL AS is_root,
+                     (SELECT count(*) FROM runs WHERE tenant_id = :tenant
+                       AND session_id = :session AND status <> 'finished') AS ahead"""
+            ),
+            {"tenant": tenant_id, "session": session_id},
+        )
+    ).one_or_none()
+    if session is None:
+        raise NotFound("There is no such session.")
+    if session.ahead > queue_limit:
+        raise QueueFull(f"{queue_limit} runs wait in this session already.", retry_after_s=5)
+    epoch = await _insert(connection, tenant_id, session_id, run, session.last_seq, host)
+    if epoch is None or host is None:
+        return Enqueued(session.last_seq, session.ahead, None)
+    lease = Lease(tenant_id, session_id, run.id, epoch)
+    is_new = session.num_runs == 1 and session.is_root
+    return Enqueued(
+        session.last_seq, 0, Claim(lease, 1, 0, session.last_seq, is_new_session=is_new)
+    )
+
+
+async def _insert(
+    connection: AsyncConnection,
+    tenant_id: str,
+    session_id: str,
+    run: NewRun,
+    seq: int,
+    host: Host | None,
+) -> int | None:
+    """Insert run, prompts and event; give the new epoch when the host claimed the run."""
+    epoch: int | None = await connection.scalar(
+        text(
+            f"""
+WITH mine AS (
+  UPDATE sessions SET owner = :host, epoch = epoch + 1,
+    lease_expires_at = clock_timestamp() + make_interval(secs => :lease_s)
+  WHERE :host <> '' AND tenant_id = :tenant AND id = :session
+    AND (lease_expires_at IS NULL OR lease_expires_at <= clock_timestamp())
+    AND NOT EXISTS (SELECT 1 {_CLAIMABLE})
+    AND NOT EXISTS (SELECT 1 FROM runs WHERE tenant_id = :tenant AND session_id = :session
+      AND status <> 'finished')
+  RETURNING epoch),
+new_run AS (
+  INSERT INTO runs (tenant_id, id, session_id, status, options, metadata, queued_seq, first_seq,
+                    attempt, claim_seq, started_at, resumed_from)
+  SELECT :tenant, :run, :session, CASE WHEN m.epoch IS NULL THEN 'queued' ELSE 'running' END,
+    CAST(:options AS jsonb), CAST(:metadata AS jsonb), :seq, :seq,
+    CASE WHEN m.epoch IS NULL THEN 0 ELSE 1 END,
+    CASE WHEN m.epoch IS NULL THEN NULL ELSE CAST(:seq AS bigint) END,
+    CASE WHEN m.epoch IS NULL THEN NULL ELSE clock_timestamp() END,
+    (SELECT uuid FROM journal WHERE tenant_id = :tenant AND session_id = :session
+       AND kind = 'message' ORDER BY seq DESC LIMIT 1)
+  FROM (SELECT (SELECT epoch FROM mine) AS epoch) m),
+prompts AS (
+  INSERT INTO inbox (tenant_id, id, session_id, run_id, uuid, has_client_uuid, content)
+  SELECT :tenant, p.id, :session, :run, p.uuid, p.has_client_uuid, p.content
+  FROM jsonb_to_recordset(CAST(:prompts AS jsonb))
+    AS p(id text, uuid text, has_client_uuid bool, content text)),
+event AS (
+  INSERT INTO journal (tenant_id, session_id, seq, run_id, kind, type, body)
+  VALUES (:tenant, :session, :seq, :run, 'service', 'run.queued', :queued))
+SELECT epoch FROM mine"""
+        ),
+        {
+            "tenant": tenant_id,
+            "session": session_id,
+            "host": host.id if host else "",
+            "lease_s": host.lease_s if host else 0.0,
+            "run": run.id,
+            "options": orjson.dumps(run.options).decode(),
+            "metadata": orjson.dumps(run.metadata).decode(),
+            "seq": seq,
+            "queued": run.queued_body,
+            "prompts": orjson.dumps(
+                [
+                    {
+                        "id": prompt.id,
+                        "uuid": prompt.uuid,
+                        "has_client_uuid": prompt.has_client_uuid,
+                        "content": orjson.dumps(prompt.content).decode(),
+                    }
+                    for prompt in run.prompts
+                ]
+            ).decode(),
+        },
+    )
+    return epoch
+
+
+async def claim(database: Database, host: Host) -> Claim | None:
+    """Take the run that is next in fair order, or None when there is no work.
+
+    Fair: the tenant with the fewest live leases first, then priority, then age.
+    """
+    row = await database.raw.fetchrow(
+        f"""
+WITH next AS (
+  SELECT r.tenant_id, r.session_id, r.id AS run_id {_CLAIMABLE}
+  ORDER BY (SELECT count(*) FROM sessions l WHERE l.tenant_id = r.tenant_id
+      AND l.owner IS NOT NULL AND l.lease_expires_at > clock_timestamp()),
+    r.priority DESC, r.created_at
+  LIMIT 1 FOR UPDATE OF s, r SKIP LOCKED),
+taken AS (
+  UPDATE sessions s SET owner = $1, epoch = s.epoch + 1,
+    lease_expires_at = clock_timestamp() + make_interval(secs => $2)
+  FROM next WHERE s.tenant_id = next.tenant_id AND s.id = next.session_id
+  RETURNING s.tenant_id, s.id, s.epoch, s.last_seq),
+started AS (
+  UPDATE runs r SET status = 'running', attempt = r.attempt + 1, claim_seq = taken.last_seq,
+    stalled_attempts = CASE WHEN r.claim_seq = taken.last_seq THEN r.stalled_attempts + 1
+      ELSE 0 END,
+    started_at = coalesce(r.started_at, clock_timestamp())
+  FROM taken, next WHERE r.tenant_id = next.tenant_id AND r.id = next.run_id
+  RETURNING r.attempt, r.stalled_attempts, r.cancel_requested_at IS NOT NULL AS is_cancelled)
+SELECT next.*, taken.epoch, taken.last_seq, started.*
+FROM next, taken, started""",
+        host.id,
+        host.lease_s,
+    )
+    if row is None:
+        return None
+    lease = Lease(row["tenant_id"], row["session_id"], row["run_id"], row["epoch"])
+    return Claim(
+        lease,
+        row["attempt"],
+        row["stalled_attempts"],
+        row["last_seq"],
+        is_cancelled=row["is_cancelled"],
+    )
+
+
+async def renew(database: Database, host: Host, leases: Sequence[Lease]) -> dict[str, bool]:
+    """Renew this host's leases; give run id → whether its cancel is asked for.
+
+    A lease that is missing from the answer is lost.
+    """
+    rows = await database.raw.fetch(
+        """
+WITH mine AS (
+  UPDATE sessions s SET lease_expires_at = clock_timestamp() + make_interval(secs => $1)
+  FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[]) AS l(tenant_id, id, run_id, epoch)
+  WHERE s.tenant_id = l.tenant_id AND s.id = l.id AND s.epoch = l.epoch AND s.owner = $6
+  RETURNING l.tenant_id, l.run_id)
+SELECT r.id, r.cancel_requested_at IS NOT NULL AS is_cancelled
+FROM mine JOIN runs r ON r.tenant_id = mine.tenant_id AND r.id = mine.run_id""",
+        host.lease_s,
+        [lease.tenant_id for lease in leases],
+        [lease.session_id for lease in leases],
+        [lease.run_id for lease in leases],
+        [lease.epoch for lease in leases],
+        host.id,
+    )
+    return {row["id"]: row["is_cancelled"] for row in rows}
+
+
+async def release(database: Database, lease: Lease) -> None:
+    """Let an unfinished run go, for another host to take. Does nothing when the lease is lost."""
+    await database.raw.execute(
+        """
+WITH freed AS (
+  UPDATE sessions SET owner = NULL, lease_expires_at = NULL
+  WHERE tenant_id = $1 AND id = $2 AND epoch = $3 RETURNING id)
+UPDATE runs SET status = 'queued' FROM freed
+WHERE tenant_id = $1 AND runs.id = $4 AND status <> 'finished'""",
+        lease.tenant_id,
+        lease.session_id,
+        lease.epoch,
+        lease.run_id,
+    )
+
+
+async def request_cancel(
+    connection: AsyncConnection, tenant_id: str, run_id: str, reason: str | None
+) -> None:
+    """Ask for a run's cancel; the first request's time and reason stay."""
+    await connection.execute(
+        text(
+            """UPDATE runs SET cancel_requested_at = coalesce(cancel_requested_at,
+                 clock_timestamp()), cancel_reason = coalesce(cancel_reason, :reason)
+               WHERE tenant_id = :tenant AND id = :run AND status <> 'finished'"""
+        ),
+        {"tenant": tenant_id, "run": run_id, "reason": reason},
+    )
+
+
+async def finish_unstarted(
+    connection: AsyncConnection,
+    tenant_id: str,
+    run_id: str,
+    *,
+    result: ResultMessage,
+    end_reason: EndReason,
+    finished_body: str,
+) -> int | None:
+    """End a run that no host has begun, inside the caller's transaction; give its last seq.
+
+    None, and nothing written, when a host has begun it: its owner ends it then.
+    """
+    seq: int | None = await connection.scalar(
+        text(
+            """
+WITH r AS (
+  UPDATE runs SET status = 'finished', finished_at = clock_timestamp(), result_subtype = :subtype,
+    end_reason = :end_reason, is_error = true, num_turns = 0, terminal_reason = NULL,
+    errors = CAST(:errors AS jsonb), permission_denials = '[]'::jsonb
+  WHERE tenant_id = :tenant AND id = :run AND status = 'queued' AND attempt = 0
+  RETURNING session_id),
+s AS (
+  UPDATE sessions SET last_seq = last_seq + 2, updated_at = clock_timestamp() FROM r
+  WHERE sessions.tenant_id = :tenant AND sessions.id = r.session_id
+  RETURNING sessions.id, sessions.last_seq),
+j AS (
+  INSERT INTO journal (tenant_id, session_id, seq, run_id, kind, type, subtype, uuid, body)
+  SELECT :tenant, s.id, s.last_seq - 1, :run, 'message', 'result', :subtype, :uuid, :result FROM s
+  UNION ALL
+  SELECT :tenant, s.id, s.last_seq, :run, 'service', 'run.finished', NULL, NULL, :finished FROM s)
+SELECT last_seq FROM s"""
+        ),
+        {
+            "tenant": tenant_id,
+            "run": run_id,
+            "subtype": result.subtype,
+            "end_reason": end_reason,
+            "errors": orjson.dumps(result.errors or []).decode(),
+            "uuid": result.uuid,
+            "result": encode_message(result).decode(),
+            "finished": finished_body,
+        },
+    )
+    if seq is not None:
+        await connection.execute(
+            text("UPDATE runs SET last_seq = :seq WHERE tenant_id = :tenant AND id = :run"),
+            {"tenant": tenant_id, "run": run_id, "seq": seq},
+        )
+    return seq
+
+
+async def waiting_prompts(database: Database, lease: Lease) -> list[Prompt]:
+    """Give the prompts of a run that the journal does not hold yet, oldest first."""
+    rows = await database.raw.fetch(
+        """SELECT id, uuid, content, has_client_uuid FROM inbox
+           WHERE tenant_id = $1 AND run_id = $2 AND consumed_seq IS NULL ORDER BY position""",
+        lease.tenant_id,
+        lease.run_id,
+    )
+    return [
+        Prompt(row["id"], row["uuid"], orjson.loads(row["content"]), row["has_client_uuid"])
+        for row in rows
+    ]

@@ -1,0 +1,163 @@
+"""Runs: reads. They are written by the queue and the journal."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import orjson
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.store.engine import Database
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run as the tables have it."""
+
+    id: str
+    session_id: str
+    status: str
+    options: Mapping[str, Any]
+    metadata: Mapping[str, Any]
+    origin: str
+    parent_run_id: str | None
+    attempt: int
+    worker: str | None
+    lease_expires_at: datetime | None
+    queue_position: int | None
+    first_seq: int
+    last_seq: int | None
+    resumed_from: str | None
+    result_subtype: str | None
+    end_reason: str | None
+    is_error: bool | None
+    stop_reason: str | None
+    terminal_reason: str | None
+    num_turns: int | None
+    result_text: str | None
+    errors: Sequence[str] | None
+    permission_denials: Sequence[Mapping[str, Any]] | None
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cost_usd: Decimal
+    is_estimated: bool
+    cancel_requested_at: datetime | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+_SELECT = """
+SELECT r.id, r.session_id, r.status, r.options, r.metadata, r.origin, r.parent_run_id, r.attempt,
+  CASE WHEN r.status = 'running' THEN s.owner END AS worker,
+  CASE WHEN r.status = 'running' THEN s.lease_expires_at END AS lease_expires_at,
+  CASE WHEN r.status = 'queued' THEN (SELECT count(*) FROM runs e WHERE e.tenant_id = r.tenant_id
+    AND e.session_id = r.session_id AND e.status <> 'finished'
+    AND (e.status <> 'queued', e.priority, -e.queued_seq) > (false, r.priority, -r.queued_seq))
+    END AS queue_position,
+  r.first_seq, r.last_seq, r.resumed_from, r.result_subtype, r.end_reason, r.is_error,
+  r.stop_reason, r.terminal_reason, r.num_turns, r.result_text, r.errors, r.permission_denials,
+  r.input_tokens, r.output_tokens, r.cache_read_tokens, r.cache_write_tokens, r.cost_usd,
+  r.is_estimated, r.cancel_requested_at, r.created_at, r.started_at, r.finished_at
+FROM runs r JOIN sessions s ON s.tenant_id = r.tenant_id AND s.id = r.session_id
+WHERE r.tenant_id = :tenant """
+
+
+async def find_run(connection: AsyncConnection, tenant_id: str, run_id: str) -> RunRow | None:
+    """Give a run, or None when the tenant has none of this id."""
+    row = (
+        await connection.execute(
+            text(_SELECT + "AND r.id = :id"), {"tenant": tenant_id, "id": run_id}
+        )
+    ).one_or_none()
+    return RunRow(**row._mapping) if row else None  # noqa: SLF001 - SQLAlchemy's public name
+
+
+async def list_runs(
+    database: Database,
+    tenant_id: str,
+    *,
+    session_id: str | None,
+    after: tuple[datetime, str] | None,
+    limit: int,
+    descending: bool,
+    statuses: Sequence[str] = (),
+    result_subtypes: Sequence[str] = (),
+) -> Sequence[RunRow]:
+    """Give up to `limit` runs by creation time, beyond the key `after`."""
+    compare, order = ("<", "DESC") if descending else (">", "ASC")
+    where = ""
+    values: dict[str, Any] = {"tenant": tenant_id, "limit": limit}
+    if session_id is not None:
+        where += "AND r.session_id = :session "
+        values["session"] = session_id
+    if after is not None:
+        where += f"AND (r.created_at, r.id) {compare} (:at, :id) "
+        values |= {"at": after[0], "id": after[1]}
+    if statuses:
+        where += "AND r.status = ANY(:statuses) "
+        values["statuses"] = list(statuses)
+    if result_subtypes:
+        where += "AND r.result_subtype = ANY(:subtypes) "
+        values["subtypes"] = list(result_subtypes)
+    async with database.connect() as connection:
+        rows = await connection.execute(
+            text(f"{_SELECT} {where} ORDER BY r.created_at {order}, r.id {order} LIMIT :limit"),
+            values,
+        )
+        return [RunRow(**row._mapping) for row in rows]  # noqa: SLF001 - as above
+
+
+async def result_body(database: Database, tenant_id: str, run: RunRow) -> str | None:
+    """Give the exact JSON of a finished run's result message."""
+    body: str | None = await database.raw.fetchval(
+        """SELECT body FROM journal WHERE tenant_id = $1 AND session_id = $2 AND run_id = $3
+             AND seq BETWEEN $4 AND $5 AND type = 'result' AND kind = 'message'""",
+        tenant_id,
+        run.session_id,
+        run.id,
+        run.first_seq,
+        run.last_seq or 0,
+    )
+    return body
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a host needs to drive a run."""
+
+    options: Mapping[str, Any]
+    """Effective options, in stored form."""
+    workspace: Mapping[str, Any]
+    inherited: Mapping[str, Any] | None
+    """What a fork's parent had spent."""
+    elapsed_ms: int
+    """Since the run's first claim, by the database's clock."""
+    allows_bypass: bool
+    """Whether the tenant's policy allows `bypassPermissions` now."""
+
+
+async def work_of(database: Database, tenant_id: str, run_id: str) -> Work:
+    """Give what a host needs to drive a claimed run."""
+    row = await database.raw.fetchrow(
+        """SELECT r.options::text, s.workspace::text, s.inherited::text, t.allow_bypass,
+             (extract(epoch FROM clock_timestamp() - r.started_at) * 1000)::bigint AS elapsed_ms
+           FROM runs r JOIN sessions s ON s.tenant_id = r.tenant_id AND s.id = r.session_id
+           JOIN tenants t ON t.id = r.tenant_id
+           WHERE r.tenant_id = $1 AND r.id = $2""",
+        tenant_id,
+        run_id,
+    )
+    inherited = row["inherited"]
+    return Work(
+        orjson.loads(row["options"]),
+        orjson.loads(row["workspace"]),
+        orjson.loads(inherited) if inherited else None,
+        row["elapsed_ms"],
+        row["allow_bypass"],
+    )

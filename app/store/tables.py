@@ -1,0 +1,211 @@
+"""The schema. `migrations/` builds it; a test holds the two against each other.
+
+Every key starts with the tenant: sessions never join across, so the tables can be distributed.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    ForeignKeyConstraint,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Numeric,
+    Table,
+    Text,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+_MONEY = Numeric(18, 9)
+_NOW = func.clock_timestamp()
+
+
+def _time(name: str, *, nullable: bool = True, default_now: bool = False) -> Column[object]:
+    server_default = _NOW if default_now else None
+    return Column(name, DateTime(timezone=True), nullable=nullable, server_default=server_default)
+
+
+def _json(name: str, default: str | None = None) -> Column[object]:
+    server_default = text(f"'{default}'::jsonb") if default else None
+    return Column(name, JSONB, nullable=default is None, server_default=server_default)
+
+
+def _count(name: str) -> Column[int]:
+    return Column(name, BigInteger, nullable=False, server_default=text("0"))
+
+
+tenants = Table(
+    "tenants",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("allow_bypass", Boolean, nullable=False, server_default=text("false")),
+    _time("created_at", nullable=False, default_now=True),
+)
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("tenant_id", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("sha256", LargeBinary, nullable=False),
+    Column("name", Text, nullable=False),
+    _time("created_at", nullable=False, default_now=True),
+    _time("revoked_at"),
+    ForeignKeyConstraint(["tenant_id"], ["tenants.id"]),
+    Index("uq_api_keys_id", "id", unique=True),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("tenant_id", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("title", Text),
+    _json("options", "{}"),
+    _json("workspace", "{}"),
+    _json("metadata", "{}"),
+    Column("epoch", BigInteger, nullable=False, server_default=text("0")),
+    Column("owner", Text),
+    _time("lease_expires_at"),
+    Column("last_seq", BigInteger, nullable=False, server_default=text("0")),
+    Column("num_runs", Integer, nullable=False, server_default=text("0")),
+    Column("cost_usd", _MONEY, nullable=False, server_default=text("0")),
+    _json("inherited"),
+    Column("parent_id", Text),
+    _time("forked_at"),
+    _time("created_at", nullable=False, default_now=True),
+    _time("updated_at", nullable=False, default_now=True),
+    ForeignKeyConstraint(["tenant_id"], ["tenants.id"]),
+    Index("ix_sessions_tenant_id_created_at_id", "tenant_id", "created_at", "id"),
+    Index("ix_sessions_owner", "owner", postgresql_where=text("owner IS NOT NULL")),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("tenant_id", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("session_id", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    _json("options", "{}"),
+    _json("metadata", "{}"),
+    Column("origin", Text, nullable=False, server_default=text("'api'")),
+    Column("parent_run_id", Text),
+    Column("attempt", Integer, nullable=False, server_default=text("0")),
+    Column("stalled_attempts", Integer, nullable=False, server_default=text("0")),
+    Column("claim_seq", BigInteger),
+    Column("priority", Integer, nullable=False, server_default=text("0")),
+    Column("queued_seq", BigInteger, nullable=False),
+    Column("first_seq", BigInteger, nullable=False),
+    Column("last_seq", BigInteger),
+    Column("resumed_from", Text),
+    Column("result_subtype", Text),
+    Column("end_reason", Text),
+    Column("is_error", Boolean),
+    Column("stop_reason", Text),
+    Column("terminal_reason", Text),
+    Column("num_turns", Integer),
+    Column("result_text", Text),
+    _json("errors"),
+    _json("permission_denials"),
+    _count("input_tokens"),
+    _count("output_tokens"),
+    _count("cache_read_tokens"),
+    _count("cache_write_tokens"),
+    Column("cost_usd", _MONEY, nullable=False, server_default=text("0")),
+    Column("is_estimated", Boolean, nullable=False, server_default=text("false")),
+    _time("cancel_requested_at"),
+    Column("cancel_reason", Text),
+    _time("created_at", nullable=False, default_now=True),
+    _time("started_at"),
+    _time("finished_at"),
+    ForeignKeyConstraint(["tenant_id", "session_id"], ["sessions.tenant_id", "sessions.id"]),
+    Index("ix_runs_tenant_id_session_id_queued_seq", "tenant_id", "session_id", "queued_seq"),
+    Index("ix_runs_tenant_id_created_at_id", "tenant_id", "created_at", "id"),
+    Index(
+        "ix_runs_unfinished",
+        "tenant_id",
+        "session_id",
+        "queued_seq",
+        postgresql_where=text("status <> 'finished'"),
+    ),
+)
+
+inbox = Table(
+    "inbox",
+    metadata,
+    Column("tenant_id", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("session_id", Text, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("position", BigInteger, Identity(always=True), nullable=False),
+    Column("uuid", Text, nullable=False),
+    Column("has_client_uuid", Boolean, nullable=False),
+    Column("content", Text, nullable=False),
+    Column("consumed_seq", BigInteger),
+    _time("created_at", nullable=False, default_now=True),
+    ForeignKeyConstraint(["tenant_id", "run_id"], ["runs.tenant_id", "runs.id"]),
+    Index("ix_inbox_tenant_id_run_id", "tenant_id", "run_id"),
+    Index("uq_inbox_tenant_id_session_id_uuid", "tenant_id", "session_id", "uuid", unique=True),
+)
+
+journal = Table(
+    "journal",
+    metadata,
+    Column("tenant_id", Text, primary_key=True),
+    Column("session_id", Text, primary_key=True),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("run_id", Text),
+    Column("kind", Text, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("subtype", Text),
+    Column("uuid", Text),
+    Column("parent_tool_use_id", Text),
+    Column("body", Text, nullable=False),
+    Column("facts", Text),
+    _time("at", nullable=False, default_now=True),
+    # No foreign key: the fence in front of each insert proves the session, at no cost a row.
+)
+
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("tenant_id", Text, primary_key=True),
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("session_id", Text, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("thread", Text),
+    Column("purpose", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("request_id", Text),
+    Column("http_status", Integer),
+    _count("input_tokens"),
+    _count("output_tokens"),
+    _count("cache_read_tokens"),
+    _count("cache_write_5m_tokens"),
+    _count("cache_write_1h_tokens"),
+    _count("thinking_tokens"),
+    _count("web_search_requests"),
+    Column("cost_usd", _MONEY),
+    Column("is_estimated", Boolean, nullable=False),
+    Column("duration_ms", Integer, nullable=False),
+    _time("at", nullable=False, default_now=True),
+    ForeignKeyConstraint(["tenant_id", "run_id"], ["runs.tenant_id", "runs.id"]),
+    Index("ix_ledger_tenant_id_session_id", "tenant_id", "session_id"),
+    Index("ix_ledger_tenant_id_run_id", "tenant_id", "run_id"),
+)
