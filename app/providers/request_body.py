@@ -1,0 +1,53 @@
+"""A model request as bytes: joined from parts that were encoded when they were born."""
+
+from collections.abc import Iterator
+
+import orjson
+
+from app.domain.model import ContextMessage, ModelRequest
+
+_MARK = b',"cache_control":{"type":"ephemeral"}}'
+_MARKED_MESSAGES = 2
+# Blocks that the API refuses to see marked. `type` comes first in what `encode_block` writes.
+_UNMARKABLE = (b'{"type":"thinking"', b'{"type":"redacted_thinking"', b'{"type":"text","text":""}')
+
+
+def encode_request(request: ModelRequest) -> bytes:
+    """Give the body of the streaming Messages API call.
+
+    Cache marks stand on the last system block, the last tool, and the last block of the last two
+    user messages: four at most, which is the provider's limit.
+    """
+    parts = [b'{"model":', orjson.dumps(request.model)]
+    parts.append(b',"max_tokens":%d,"stream":true' % request.max_tokens)
+    if request.metadata_user_id is not None:
+        parts += (b',"metadata":', orjson.dumps({"user_id": request.metadata_user_id}))
+    if request.effort is not None:
+        parts += (b',"output_config":', orjson.dumps({"effort": request.effort}))
+    if system := [_text_block(text) for text in request.system if text]:
+        parts += (b',"system":[', b",".join(_marked(system)), b"]")
+    if request.tools:
+        parts += (b',"tools":[', b",".join(_marked(list(request.tools))), b"]")
+    parts += (b',"messages":[', b",".join(_messages(request.messages)), b"]}")
+    return b"".join(parts)
+
+
+def _text_block(text: str) -> bytes:
+    return orjson.dumps({"type": "text", "text": text})
+
+
+def _messages(messages: tuple[ContextMessage, ...]) -> Iterator[bytes]:
+    users = [i for i, message in enumerate(messages) if message.role == "user"]
+    marked = set(users[-_MARKED_MESSAGES:])
+    for i, message in enumerate(messages):
+        blocks = _marked(list(message.blocks)) if i in marked else message.blocks
+        yield b'{"role":"%b","content":[%b]}' % (message.role.encode(), b",".join(blocks))
+
+
+def _marked(blocks: list[bytes]) -> list[bytes]:
+    """Mark the last block that can carry a mark."""
+    for i in range(len(blocks) - 1, -1, -1):
+        if not blocks[i].startswith(_UNMARKABLE):
+            blocks[i] = blocks[i][:-1] + _MARK
+            break
+    return blocks
