@@ -1,0 +1,46 @@
+"""A session's folders on this host, owned by the user that its commands run as."""
+
+import os
+import stat
+from pathlib import Path
+
+from app.errors import ConfigError
+from app.sandbox.driver import SessionDirs
+
+
+def make_session_dirs(parent: Path, name: str, *, uid: int | None) -> SessionDirs:
+    """Make, or find again, the three folders of a session below `parent`.
+
+    `name` shows inside the sandbox (in mountinfo): a random id, nothing else. `uid` owns the
+    folders; None means the service's own user, and is the only value for a service that is not
+    root. All are closed to others (0700).
+    """
+    if Path(name).name != name or name in {"", ".", ".."} or "\0" in name:
+        raise ValueError(f"not a plain folder name: {name!r}")
+    root = parent / name
+    dirs = SessionDirs(ws=root / "ws", tmp=root / "tmp", home=root / "home")
+    for folder in (root, dirs.ws, dirs.tmp, dirs.home):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if uid is not None and folder.lstat().st_uid != uid:
+            os.chown(folder, uid, uid, follow_symlinks=False)
+    return dirs
+
+
+def check_reachable(folder: Path, *, uid: int) -> None:
+    """Raise `ConfigError` unless a user of only this uid and gid can enter the folder."""
+    path = folder.resolve()
+    for step in reversed((path, *path.parents)):
+        if not _can_enter(step.stat(), uid):
+            raise ConfigError(
+                f"The sandbox's user (uid {uid}) cannot enter {step}, which leads to {folder}. "
+                f"Run `chmod o+x {step}`, or set TREADLE_DATA_DIR to a folder below one that "
+                "everybody may enter, such as /var/lib/treadle."
+            )
+
+
+def _can_enter(info: os.stat_result, uid: int) -> bool:
+    if info.st_uid == uid:
+        return bool(info.st_mode & stat.S_IXUSR)
+    if info.st_gid == uid:
+        return bool(info.st_mode & stat.S_IXGRP)
+    return bool(info.st_mode & stat.S_IXOTH)

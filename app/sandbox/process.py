@@ -1,0 +1,207 @@
+"""A child process that ends together with everything it started.
+
+Spawned by `subprocess.Popen` on the event loop's own thread and watched by a pidfd, not by the
+loop's subprocess support: a sandbox dies with the *thread* that spawned it, uvloop cannot drop
+the uid, and a pidfd names a process for ever, which a pid does not.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app.sandbox.driver import Finished, Limits
+from app.sandbox.output import Drain
+
+logger = logging.getLogger(__name__)
+
+_GONE_WITHIN_S = 5.0
+"""After SIGKILL. Only a process stuck in the kernel takes longer, and nothing can end that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn:
+    """What to start, and how."""
+
+    program: Path
+    argv: Sequence[str]
+    """With the name that the program is told, first; the command may see it."""
+    env: Mapping[str, str]
+    """The whole environment; nothing is inherited."""
+    cwd: str
+    """On the host."""
+    limits: Limits
+    merge_stderr: bool = True
+    pass_fds: Sequence[int] = ()
+    """The only descriptors that stay open, besides 0, 1 and 2."""
+    uid: int | None = None
+    """Whom to become first; None: stay who we are."""
+    gid: int | None = None
+    """The only group then; None: the number of the uid."""
+
+
+class Child:
+    """A running command. `destroy` must be awaited, whatever happens."""
+
+    def __init__(self, spawn: Spawn) -> None:
+        """Spawn it; raises `OSError` when the program cannot be run."""
+        out_read, out_write = os.pipe2(os.O_CLOEXEC)
+        err_read, err_write = (-1, -1) if spawn.merge_stderr else os.pipe2(os.O_CLOEXEC)
+        try:
+            self._popen, self._pidfd = _start(spawn, out_write, err_write)
+        except BaseException:
+            _close(out_read, err_read)
+            raise
+        finally:
+            _close(out_write, err_write)
+        self.pid = self._popen.pid
+        self._out = self._drain(out_read, spawn.limits)
+        self._err = None if spawn.merge_stderr else self._drain(err_read, spawn.limits)
+
+    def _drain(self, fd: int, limits: Limits) -> Drain:
+        return Drain(
+            fd,
+            keep_bytes=limits.keep_bytes,
+            max_bytes=limits.output_bytes,
+            on_flood=self.kill,
+        )
+
+    async def ended(self) -> None:
+        """Wait until the first process has ended; what it started may live on."""
+        await readable(self._pidfd)
+
+    def kill(self) -> None:
+        """Send SIGKILL to everything that is known. Does not wait; may be called again."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    async def gone(self) -> None:
+        """Wait, after `kill`, until nothing of the tree is left."""
+        await self.ended()
+
+    async def destroy(self) -> None:
+        """Kill what is left of the tree, wait for its end, collect output, free all."""
+        try:
+            async with asyncio.timeout(_GONE_WITHIN_S):
+                self.kill()
+                await self.gone()
+                await self.ended()
+        except TimeoutError:
+            logger.warning(
+                "A command has not ended after SIGKILL",
+                extra={"action": "command_stuck", "pid": self.pid, "waited_s": _GONE_WITHIN_S},
+            )
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        self._popen.poll()
+        os.close(self._pidfd)
+        self._out.close()
+        if self._err:
+            self._err.close()
+
+    def finished(self, *, timed_out: bool) -> Finished:
+        """Say how it ended; only after `destroy`."""
+        output, cut_bytes = self._out.kept.kept()
+        status: int | None = self._popen.returncode
+        flooded = self._out.flooded or bool(self._err and self._err.flooded)
+        if timed_out or flooded or status is None:
+            status = -signal.SIGKILL
+        return Finished(
+            exit_code=status if status >= 0 else 128 - status,
+            output=output,
+            cut_bytes=cut_bytes,
+            timed_out=timed_out,
+            flooded=flooded,
+            stderr=self._err.kept.kept()[0] if self._err else b"",
+        )
+
+
+async def run_to_end(child: Child, wall_s: float) -> Finished:
+    """Wait for the command at most `wall_s`; when this returns or raises its tree is gone."""
+    timed_out = False
+    try:
+        async with asyncio.timeout(wall_s):
+            await child.ended()
+    except TimeoutError:
+        timed_out = True
+    finally:
+        await uninterrupted(child.destroy())
+    return child.finished(timed_out=timed_out)
+
+
+async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:
+    """Await to the end even when cancelled; then pass the cancellation on."""
+    task = asyncio.ensure_future(work)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            cancelled = True
+    task.result()
+    if cancelled:
+        raise asyncio.CancelledError
+
+
+async def readable(fd: int) -> None:
+    """Wait until a descriptor can be read; for a pidfd: until its process has ended."""
+    loop = asyncio.get_running_loop()
+    seen = asyncio.Event()
+    loop.add_reader(fd, seen.set)
+    try:
+        await seen.wait()
+    finally:
+        loop.remove_reader(fd)
+
+
+def memory_file(content: bytes, owner: ExitStack) -> int:
+    """Give a descriptor from which a child can read `content`; `owner` closes it."""
+    fd = os.memfd_create("treadle", os.MFD_CLOEXEC)
+    owner.callback(os.close, fd)
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def _start(spawn: Spawn, out: int, err: int) -> tuple[subprocess.Popen[bytes], int]:
+    """Start the process and hold it; it does not run on unheld."""
+    popen = _popen(spawn, out, err)
+    try:
+        return popen, os.pidfd_open(popen.pid)
+    except OSError:  # no descriptor is left
+        popen.kill()
+        popen.wait()
+        raise
+
+
+def _popen(spawn: Spawn, out: int, err: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        spawn.argv,
+        executable=spawn.program,
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=subprocess.STDOUT if err < 0 else err,
+        env=spawn.env,
+        cwd=spawn.cwd,
+        pass_fds=spawn.pass_fds,
+        start_new_session=True,
+        user=spawn.uid,
+        group=spawn.uid if spawn.gid is None else spawn.gid,
+        extra_groups=None if spawn.uid is None else (),
+    )
+
+
+def _close(*fds: int) -> None:
+    for fd in fds:
+        if fd >= 0:
+            os.close(fd)

@@ -1,0 +1,20 @@
+"""The built-in tools, in the order in which they are offered."""
+
+from typing import Any
+
+from app.tools.builtin.bash import bash_tool
+from app.tools.builtin.edit import edit_tool
+from app.tools.builtin.glob import glob_tool
+from app.tools.builtin.grep import grep_tool
+from app.tools.builtin.read import read_tool
+from app.tools.builtin.write import write_tool
+from app.tools.tool import Tool
+
+BUILTIN_TOOLS: tuple[Tool[Any], ...] = (  # each has an input type of its own
+    read_tool,
+    write_tool,
+    edit_tool,
+    glob_tool,
+    grep_tool,
+    bash_tool,
+)

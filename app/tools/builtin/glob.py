@@ -1,0 +1,82 @@
+"""Glob: the files whose names match a pattern, oldest first."""
+
+import re
+import time
+
+from app.domain.tools import ToolResult
+from app.tools.builtin.folders import existing_folder
+from app.tools.paths import one_line, relative
+from app.tools.ripgrep import check_argument, ripgrep
+from app.tools.tool import ToolContext, ToolInput, tool
+
+_MAX_SHOWN = 100
+_MAGIC = re.compile(r"[*?\[{\\]")
+
+
+class GlobInput(ToolInput):
+    pattern: str
+    """Such as "*.py", "src/**/*.ts" or "{a,b}/*.md"."""
+    path: str | None = None
+    """The folder to look in; without it, the working directory."""
+
+
+@tool(
+    name="Glob",
+    description=(
+        "Find files by name. A pattern without a slash matches names in every folder below; one "
+        "with a slash starts at the search folder; ** stands for any folders. Lists up to 100 "
+        "files, least recently changed first; hidden and ignored files are included."
+    ),
+    input_model=GlobInput,
+    read_only=True,
+)
+async def glob_tool(given: GlobInput, context: ToolContext) -> ToolResult:
+    """List files, oldest first. Finding none is no failure."""
+    started = time.monotonic()
+    check_argument("pattern", given.pattern)
+    folder, pattern = given.path or "", given.pattern
+    if pattern.startswith("/"):
+        folder, pattern = _split_absolute(pattern)
+    folder = existing_folder(context, folder)
+    # With --null and no path, names come as they are, relative to the folder.
+    options = ["--files", "--hidden", "--no-ignore", "--null", "--sort=modified"]
+    if pattern:
+        options.append(f"--glob={pattern}")
+    found = await ripgrep(context.sandbox, options, cwd=folder)
+    names = found.output.decode(errors="replace").split("\0")[:-1]
+    paths = [relative(f"{folder.rstrip('/')}/{name}", context.cwd) for name in names[:_MAX_SHOWN]]
+    is_cut = len(names) > len(paths) or not found.is_whole
+    return ToolResult(
+        _listing(paths, len(names), is_cut=is_cut, is_whole=found.is_whole),
+        structured={
+            "filenames": paths,
+            "durationMs": int((time.monotonic() - started) * 1000),
+            "numFiles": len(paths),
+            "truncated": is_cut,
+            "totalMatches": len(names),
+            "countIsComplete": found.is_whole,
+        },
+    )
+
+
+def _split_absolute(pattern: str) -> tuple[str, str]:
+    """Take the folders before the first magic character as the place to look in."""
+    magic = _MAGIC.search(pattern)
+    fixed = pattern if magic is None else pattern[: magic.start()]
+    folder, _, _ = fixed.rpartition("/")
+    # Without magic it names one file, there and nowhere below.
+    rest = pattern[len(folder) + 1 :]
+    return folder or "/", f"/{rest}" if magic is None else rest
+
+
+def _listing(paths: list[str], total: int, *, is_cut: bool, is_whole: bool) -> str:
+    if not paths:
+        return "No files found"
+    text = "\n".join(one_line(path) for path in paths)
+    if not is_cut:
+        return text
+    least = "" if is_whole else "at least "
+    return (
+        f"{text}\n(Showing {len(paths)} of {least}{total} files; {least}{total - len(paths)} are "
+        "hidden. Use a narrower pattern or path.)"
+    )

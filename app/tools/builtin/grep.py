@@ -1,0 +1,145 @@
+"""Grep: search the content of files with ripgrep."""
+
+import re
+from typing import Literal
+
+from pydantic import Field
+
+from app.domain.tools import ToolResult
+from app.errors import ToolFailed
+from app.tools.builtin.folders import existing_folder
+from app.tools.builtin.grep_output import (
+    Page,
+    content_result,
+    count_result,
+    files_result,
+)
+from app.tools.paths import shown
+from app.tools.ripgrep import check_argument, ripgrep
+from app.tools.tool import ToolContext, ToolInput, tool
+
+_MAX_COLUMNS = 501
+"""Bytes of a line that is shown whole, its line end included."""
+_NOT_SEARCHED = (".git", ".svn", ".hg", ".bzr", ".jj", ".sl")
+
+
+class GrepInput(ToolInput):
+    pattern: str
+    """A regular expression in Rust's syntax: no look-around, literal braces escaped."""
+    path: str | None = None
+    """The file or folder to search; without it, the working directory."""
+    glob: str | None = None
+    """Which files, such as "*.py", "*.{js,ts}" or "!*.md"; several with blanks between."""
+    type: str | None = None
+    """Which files, by ripgrep's name of a type, such as "py" or "rust"."""
+    output_mode: Literal["files_with_matches", "content", "count"] = "files_with_matches"
+    """Names of files (newest first), matching lines, or how many lines match in each file."""
+    after: int | None = Field(default=None, alias="-A", ge=0)
+    """Lines to show after each match; for content."""
+    before: int | None = Field(default=None, alias="-B", ge=0)
+    """Lines to show before each match; for content."""
+    around: int | None = Field(default=None, alias="-C", ge=0)
+    """Lines to show around each match; for content."""
+    context: int | None = Field(default=None, ge=0)
+    """The same as -C."""
+    line_numbers: bool = Field(default=True, alias="-n")
+    """Show line numbers; for content."""
+    ignore_case: bool = Field(default=False, alias="-i")
+    """Ignore case."""
+    only_matching: bool = Field(default=False, alias="-o")
+    """Show only the matching parts of lines; for content."""
+    multiline: bool = False
+    """Let matches span lines, and the dot match line ends."""
+    head_limit: int = Field(default=250, ge=0)
+    """Show this many lines or files at most; 0 for all."""
+    offset: int = Field(default=0, ge=0)
+    """Skip this many lines or files first."""
+
+
+@tool(
+    name="Grep",
+    description=(
+        "Search the content of files for a regular expression. Hidden files are searched, "
+        "version control folders and binary files are not; in a git repository ignored files are "
+        "left out too."
+    ),
+    input_model=GrepInput,
+    read_only=True,
+)
+async def grep_tool(given: GrepInput, context: ToolContext) -> ToolResult:
+    """Search, and show one page of the results. Finding nothing is no failure."""
+    for name in ("pattern", "glob", "type"):
+        check_argument(name, getattr(given, name) or "")
+    path = context.workspace.absolute(given.path or "", context.cwd)
+    is_folder = _is_folder(context, path)
+    options = [*_matching(given), *_printing(given, is_folder=is_folder)]
+    found = await ripgrep(context.sandbox, options, [path], cwd=existing_folder(context, "."))
+    page = Page(context.cwd, given.offset, given.head_limit, found.is_whole)
+    match given.output_mode:
+        case "files_with_matches":
+            return files_result(found.output, page)
+        case "count":
+            return count_result(found.output, page)
+        case "content":
+            return content_result(
+                found.output,
+                page,
+                with_names=is_folder,
+                with_numbers=given.line_numbers,
+                with_groups=_has_context(given),
+            )
+
+
+def _is_folder(context: ToolContext, path: str) -> bool:
+    try:
+        return context.workspace.is_folder(path)
+    except FileNotFoundError:
+        raise ToolFailed(
+            f"{shown(path)} does not exist. The working directory is {context.cwd}.", wrapped=True
+        ) from None
+
+
+def _matching(given: GrepInput) -> list[str]:
+    """Say what is searched for, and where. Of globs the last that matches decides."""
+    options = ["--hidden", "--no-mmap", f"--regexp={given.pattern}"]
+    if given.ignore_case:
+        options.append("--ignore-case")
+    if given.multiline:
+        options += "--multiline", "--multiline-dotall"
+    if given.type:
+        options.append(f"--type={given.type}")
+    options += [f"--glob={glob}" for glob in _globs(given.glob or "")]
+    return options + [f"--glob=!{name}" for name in _NOT_SEARCHED]
+
+
+def _globs(text: str) -> list[str]:
+    """Part globs at blanks and commas, but not at the commas within braces."""
+    words = text.split()
+    return [
+        glob for word in words for glob in ([word] if "{" in word else re.split(",", word)) if glob
+    ]
+
+
+def _printing(given: GrepInput, *, is_folder: bool) -> list[str]:
+    """Say how it is printed. A NUL ends each name, so that any name can be read back."""
+    if given.output_mode == "files_with_matches":
+        return ["--files-with-matches", "--null", "--sortr=modified"]
+    if given.output_mode == "count":
+        return ["--count", "--null", "--with-filename"]
+    options = ["--no-heading", "--line-number", f"--max-columns={_MAX_COLUMNS}"]
+    options += ["--null", "--with-filename"] if is_folder else ["--no-filename"]
+    if given.only_matching:
+        options.append("--only-matching")
+    return options + _context(given)
+
+
+def _context(given: GrepInput) -> list[str]:
+    around = given.around if given.context is None else given.context
+    if around is not None:
+        return [f"--context={around}"]
+    after, before = given.after or 0, given.before or 0
+    return [f"--after-context={after}", f"--before-context={before}"]
+
+
+def _has_context(given: GrepInput) -> bool:
+    return any((given.after, given.before, given.around, given.context))

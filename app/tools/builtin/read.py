@@ -1,0 +1,105 @@
+"""Read: the content of a file, as numbered lines or as an image."""
+
+import posixpath
+
+from app.domain.tools import ToolResult
+from app.errors import ToolFailed
+from app.tools.builtin.read_image import IMAGE_EXTENSIONS, read_image
+from app.tools.builtin.read_text import EMPTY_FILE, Span, read_text
+from app.tools.failures import no_such_file
+from app.tools.images import image_kind
+from app.tools.open_file import OpenFile, use
+from app.tools.paths import shown
+from app.tools.tool import ToolContext, ToolInput, tool
+
+_BINARY = """
+.7z .a .aac .avi .avif .bin .bmp .bz2 .class .dat .db .dll .dmg .doc .docx .dylib .ear .eot
+.exe .flac .flv .gz .heic .ico .iso .jar .lib .m4a .m4v .mkv .mov .mp3 .mp4 .mpeg .o .obj .odp
+.ods .odt .ogg .otf .ppt .pptx .psd .pyc .pyd .pyo .rar .so .sqlite .sqlite3 .tar .tgz .tif
+.tiff .ttf .war .wasm .wav .webm .wma .wmv .woff .woff2 .xls .xlsx .xz .zip .zst
+"""
+_BINARY_EXTENSIONS = frozenset(_BINARY.split())
+_SNIFFED_BYTES = 16
+
+
+class ReadInput(ToolInput):
+    file_path: str
+    """The file. A relative path starts at the working directory."""
+    offset: int | None = None
+    """Number of the first line to show, counted from 1."""
+    limit: int | None = None
+    """How many lines to show."""
+    pages: str | None = None
+    """Pages of a PDF, such as "3" or "1-5"; other files ignore it."""
+    allow_large: bool = False
+    """Show the file even if it is very large."""
+
+
+@tool(
+    name="Read",
+    description=(
+        "Show a file. Text comes as numbered lines: the number, a tab, the line; the number is "
+        "not part of the file. For a large file give offset and limit. PNG, JPEG, GIF and WebP "
+        "files are shown as images. Folders cannot be read."
+    ),
+    input_model=ReadInput,
+    read_only=True,
+)
+async def read_tool(given: ReadInput, context: ToolContext) -> ToolResult:
+    """Show text or an image, by the extension and the first bytes."""
+    path = context.workspace.absolute(given.file_path, context.cwd)
+    if path == "/dev/null":
+        return ToolResult(EMPTY_FILE)
+    try:
+        file = context.workspace.open(path)
+    except FileNotFoundError:
+        path, file = _open_trimmed(path, context)
+    try:
+        extension = posixpath.splitext(path)[1].lower()
+        _check_kind(path, extension, file)
+        is_image = extension in IMAGE_EXTENSIONS or (not extension and _looks_like_image(file))
+    except BaseException:
+        file.close()
+        raise
+    if is_image:
+        return await use(file, lambda opened: read_image(opened, path))
+    span = Span.of(given.offset, given.limit)
+    return await use(
+        file,
+        lambda opened: read_text(
+            opened, path, given.file_path, span, allow_large=given.allow_large
+        ),
+    )
+
+
+def _open_trimmed(path: str, context: ToolContext) -> tuple[str, OpenFile]:
+    """Try again without blanks at the end: models add them now and then."""
+    trimmed = path.rstrip()
+    try:
+        if trimmed != path:
+            return trimmed, context.workspace.open(trimmed)
+    except FileNotFoundError:
+        pass
+    names = context.workspace.names(posixpath.dirname(path))
+    raise no_such_file(path, context.cwd, names) from None
+
+
+def _check_kind(path: str, extension: str, file: OpenFile) -> None:
+    if extension in _BINARY_EXTENSIONS:
+        raise ToolFailed(
+            f"{shown(path)} is a binary file by its extension ({extension}) and cannot be shown. "
+            "Use a program that knows the format.",
+            wrapped=True,
+        )
+    if extension not in {".pdf", ".ipynb"}:
+        return
+    if file.size_bytes == 0:
+        raise ToolFailed(f"{shown(path)} is empty.")
+    kind = "PDF documents" if extension == ".pdf" else "Notebooks"
+    raise ToolFailed(
+        f"{shown(path)}: {kind} cannot be shown by this tool yet. Use a program through Bash."
+    )
+
+
+def _looks_like_image(file: OpenFile) -> bool:
+    return image_kind(file.head(_SNIFFED_BYTES)) is not None

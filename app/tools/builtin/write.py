@@ -1,0 +1,73 @@
+"""Write: create a file, or replace one whole."""
+
+from typing import Any
+
+from app.domain.tools import ToolResult
+from app.errors import ToolFailed
+from app.tools.builtin.changed_file import Present, load, original_of, patch_of, store
+from app.tools.encoding import Decoded
+from app.tools.paths import shown
+from app.tools.tool import ToolContext, ToolInput, tool
+
+
+class WriteInput(ToolInput):
+    file_path: str
+    """The file. A relative path starts at the working directory; missing folders are made."""
+    content: str
+    """The whole content, stored exactly as given."""
+
+
+@tool(
+    name="Write",
+    description=(
+        "Create a file, or replace the whole content of one. A file that has content must have "
+        "been read first. To change a part of a file use Edit."
+    ),
+    input_model=WriteInput,
+    edits_files=True,
+)
+async def write_tool(given: WriteInput, context: ToolContext) -> ToolResult:
+    """Write the whole content, unless it would replace what the agent does not know."""
+    path = context.workspace.absolute(given.file_path, context.cwd)
+    present = await load(context, path)
+    if present is not None:
+        _check_known(context, path, present)
+        present.check_encoding(path)
+    data = (present.decoded if present else Decoded("")).encode(given.content)
+    facts = store(context, path, data, present)
+    is_new = present is None or present.is_empty
+    return ToolResult(
+        f"{'Created' if is_new else 'Updated'} {given.file_path}. Its content is now exactly what "
+        "you gave; there is no need to read it back.",
+        structured=_structured(given, None if is_new else present),
+        facts=facts,
+    )
+
+
+def _check_known(context: ToolContext, path: str, present: Present) -> None:
+    """Refuse to replace content that the agent never saw, or saw differently."""
+    seen = context.memory.files.get(path)
+    if seen is None and not present.is_empty:
+        raise ToolFailed(
+            f"{shown(path)} has content that was not read in this session. Read it first, then "
+            "write it.",
+            wrapped=True,
+        )
+    if present.differs_from(seen):
+        raise ToolFailed(
+            f"{shown(path)} has changed since you last read or wrote it. Read it again, then "
+            "write it.",
+            wrapped=True,
+        )
+
+
+def _structured(given: WriteInput, replaced: Present | None) -> dict[str, Any]:  # JSON object
+    old = None if replaced is None else replaced.decoded.text
+    return {
+        "type": "create" if old is None else "update",
+        "filePath": given.file_path,
+        "content": given.content,
+        "structuredPatch": [] if old is None else patch_of(old, given.content),
+        "originalFile": None if old is None else original_of(old),
+        "userModified": False,
+    }

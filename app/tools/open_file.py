@@ -1,0 +1,96 @@
+"""An open regular file, and reading it without taking more than was bargained for."""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Self, TypeVar
+
+_CHUNK_BYTES = 1024 * 1024
+_INLINE_BYTES = 256 * 1024
+"""Files up to this size are read at once: a thread costs more than the read."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Which state of a file something was computed from."""
+
+    inode: int
+    mtime_ns: int
+    size_bytes: int
+
+    @staticmethod
+    def of(status: os.stat_result) -> "Version":
+        return Version(status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """A descriptor of a regular file and what `fstat` said when it was opened.
+
+    Whoever has it closes it, or uses `with`.
+    """
+
+    fd: int
+    version: Version
+
+    @property
+    def size_bytes(self) -> int:
+        return self.version.size_bytes
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def head(self, size_bytes: int) -> bytes:
+        """Look at the first bytes without reading on."""
+        return os.pread(self.fd, size_bytes, 0)
+
+    def chunks(self, limit_bytes: int) -> Iterator[bytes]:
+        """Read on from the start, at most `limit_bytes`: a file may grow while it is read."""
+        while limit_bytes > 0:
+            chunk = os.read(self.fd, min(limit_bytes, _CHUNK_BYTES))
+            if not chunk:
+                return
+            limit_bytes -= len(chunk)
+            yield chunk
+
+    def content(self, limit_bytes: int) -> bytes:
+        """Read the whole file, cut at `limit_bytes`."""
+        if self.size_bytes < _CHUNK_BYTES:
+            limit_bytes = min(limit_bytes, self.size_bytes)
+            first = os.read(self.fd, limit_bytes)
+            if len(first) == limit_bytes:
+                return first
+            return first + b"".join(self.chunks(limit_bytes - len(first)))
+        return b"".join(self.chunks(limit_bytes))
+
+
+async def use(file: OpenFile, work: Callable[[OpenFile], T]) -> T:
+    """Do `work` on the file and close it: at once for a small file, else in a thread.
+
+    A cancelled caller waits for the thread, since the descriptor's number may be given to
+    somebody else as soon as it is closed.
+    """
+    if file.size_bytes <= _INLINE_BYTES:
+        with file:
+            return work(file)
+
+    def owned() -> T:
+        with file:
+            return work(file)
+
+    running = asyncio.ensure_future(asyncio.to_thread(owned))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        running.exception()  # nobody else asks for it
+        raise

@@ -1,0 +1,91 @@
+"""What a tool is: a function over a validated input, with its name, schema and annotations.
+
+A new tool is one file in `builtin/` and one line in `builtin/__init__.py`.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from app.domain.tools import ToolMemory, ToolResult, ToolSpec
+from app.sandbox.driver import Sandbox
+from app.tools.workspace import Workspace
+
+
+class ToolInput(BaseModel):
+    """Base of tool inputs: unknown properties are refused; field docstrings reach the model."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+InputT = TypeVar("InputT", bound=ToolInput)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What a running tool may touch."""
+
+    workspace: Workspace
+    """Files, beneath the session's root."""
+    sandbox: Sandbox
+    """Commands."""
+    memory: ToolMemory
+    """What earlier calls of the session left."""
+
+    @property
+    def cwd(self) -> str:
+        """The session's directory in the agent's view."""
+        return self.memory.cwd or self.workspace.root
+
+
+@dataclass(frozen=True, slots=True)
+class Tool(Generic[InputT]):
+    """A tool: its offer and its function.
+
+    `run` raises `ToolFailed` for its own failures; any other exception is a bug, which the
+    toolbox logs and turns into a short error result.
+    """
+
+    spec: ToolSpec
+    input_model: type[InputT]
+    run: Callable[[InputT, ToolContext], Awaitable[ToolResult]]
+
+
+def tool(
+    *,
+    name: str,
+    description: str,
+    input_model: type[InputT],
+    read_only: bool = False,
+    edits_files: bool = False,
+) -> Callable[[Callable[[InputT, ToolContext], Awaitable[ToolResult]]], Tool[InputT]]:
+    """Make a tool of an async function `(input, context) -> ToolResult`."""
+    schema = _schema(input_model)
+
+    def make(run: Callable[[InputT, ToolContext], Awaitable[ToolResult]]) -> Tool[InputT]:
+        spec = ToolSpec(name, description, schema, read_only=read_only, edits_files=edits_files)
+        return Tool(spec, input_model, run)
+
+    return make
+
+
+def _schema(input_model: type[ToolInput]) -> dict[str, Any]:
+    schema = input_model.model_json_schema()
+    schema.pop("title", None)
+    schema.pop("description", None)
+    for field in schema.get("properties", {}).values():
+        field.pop("title", None)
+        _say_optional_once(field)
+    return schema
+
+
+def _say_optional_once(field: dict[str, Any]) -> None:
+    """Take "or null, by default null" out of a field that need not be given."""
+    kinds = [kind for kind in field.get("anyOf", []) if kind != {"type": "null"}]
+    if len(kinds) == 1:
+        del field["anyOf"]
+        field.update(kinds[0])
+        if field.get("default", ...) is None:
+            del field["default"]

@@ -1,0 +1,97 @@
+"""The tools of one session: offering them, checking calls, running them."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from app.domain.text import printable, printable_value
+from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
+from app.errors import ToolFailed
+from app.sandbox.driver import Sandbox
+from app.tools.inputs import parse_input
+from app.tools.tool import Tool, ToolContext, ToolInput
+from app.tools.workspace import Workspace
+
+logger = logging.getLogger(__name__)
+
+_MAX_NAME = 100
+
+
+class Toolbox:
+    """Tools by name, bound to a session's workspace and sandbox.
+
+    The caller owns both and closes the workspace after the last call.
+    """
+
+    def __init__(
+        self,
+        tools: Sequence[Tool[Any]],  # each has an input type of its own
+        workspace: Workspace,
+        sandbox: Sandbox,
+        *,
+        disabled: frozenset[str] = frozenset(),
+    ) -> None:
+        """`disabled` names tools that exist but are not on offer; they are left out of `tools`."""
+        self._tools = {tool.spec.name: tool for tool in tools if tool.spec.name not in disabled}
+        self._specs = tuple(tool.spec for tool in self._tools.values())
+        self._workspace = workspace
+        self._sandbox = sandbox
+        self._disabled = disabled
+
+    def specs(self) -> Sequence[ToolSpec]:
+        return self._specs
+
+    def spec(self, name: str) -> ToolSpec | None:
+        tool = self._tools.get(name)
+        return None if tool is None else tool.spec
+
+    def invalid(self, call: ToolCall) -> ToolResult | None:
+        try:
+            self._prepared(call)
+        except ToolFailed as error:
+            return _failure(error)
+        return None
+
+    async def call(self, call: ToolCall, memory: ToolMemory) -> ToolResult:
+        try:
+            tool, given = self._prepared(call)
+            context = ToolContext(self._workspace, self._sandbox, memory)
+            result = await tool.run(given, context)
+        except ToolFailed as error:
+            return _failure(error)
+        except Exception:  # a bug in a tool must not end the run: this is the tools' edge
+            logger.exception(
+                "A tool failed unexpectedly",
+                extra={"action": "tool_crashed", "tool": call.name, "tool_use_id": call.id},
+            )
+            return ToolResult(f"{call.name} failed because of an internal error.", is_error=True)
+        return _presentable(result, tool.spec.name)
+
+    def _prepared(self, call: ToolCall) -> tuple[Tool[Any], ToolInput]:
+        tool = self._tools.get(call.name)
+        if tool is None:
+            raise self._unknown(call.name)
+        return tool, parse_input(tool, call.input)
+
+    def _unknown(self, name: str) -> ToolFailed:
+        shown = printable(name)[:_MAX_NAME]
+        why = f". {shown} is disabled in this session." if name in self._disabled else ""
+        return ToolFailed(f"Error: No such tool available: {shown}{why}", wrapped=True)
+
+
+def _failure(error: ToolFailed) -> ToolResult:
+    text = printable(error.message)
+    if error.wrapped:
+        text = f"<tool_use_error>{text}</tool_use_error>"
+    return ToolResult(text, is_error=True)
+
+
+def _presentable(result: ToolResult, name: str) -> ToolResult:
+    """Make a result fit for the journal and the model: no NUL, no surrogates, never empty."""
+    content: str | list[dict[str, Any]] = printable_value(result.content)
+    return ToolResult(
+        content or f"({name} completed with no output)",
+        is_error=result.is_error,
+        structured=printable_value(result.structured),
+        facts=result.facts,
+    )

@@ -1,0 +1,48 @@
+"""Windows of lines: which part of a text file is shown.
+
+Lines end with LF or CRLF. A final line end is followed by one more, empty line, so a file
+always has at least one.
+"""
+
+from dataclasses import dataclass
+
+from app.tools.open_file import OpenFile
+
+MAX_SCAN_BYTES = 256 * 1024 * 1024
+"""How much of a large file is looked through for a window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Some lines of a file, as bytes; line ends between them as in the file."""
+
+    data: bytes
+    total_lines: int
+    is_cut: bool = False
+    """True when the lines hold more than was to be kept."""
+
+
+def scan(file: OpenFile, first: int, count: int, keep_bytes: int) -> Window:
+    """Read through a file and keep `count` lines from the zero-based `first`.
+
+    Memory stays near `keep_bytes` whatever the file holds; at most `MAX_SCAN_BYTES` are read.
+    """
+    kept = bytearray()
+    line = 0  # the one that the chunk starts in
+    for chunk in file.chunks(MAX_SCAN_BYTES):
+        ends = chunk.count(b"\n")
+        if line + ends >= first and line < first + count and len(kept) <= keep_bytes:
+            parts = chunk.split(b"\n")
+            # The last part is a line that the next chunk goes on with, so nothing is lost
+            # or added between the pieces.
+            kept += b"\n".join(parts[max(first - line, 0) : first + count - line])
+        line += ends
+    if first + count <= line and kept.endswith(b"\r"):
+        del kept[-1]  # belongs to the CRLF that ended the last line
+    return Window(bytes(kept[:keep_bytes]), line + 1, len(kept) > keep_bytes)
+
+
+def window(text: str, first: int, count: int | None) -> tuple[list[str], int]:
+    """Give the lines of a window, and how many lines there are in all."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    return lines[first : None if count is None else first + count], len(lines)

@@ -1,0 +1,25 @@
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sandbox.rooms import Rooms
+from tests.tools.desk import Desk
+
+
+@pytest.fixture(scope="session")
+def rooms() -> Iterator[Rooms]:
+    # Not pytest's tmp_path: the sandbox's user must be able to enter it.
+    folder = Path(tempfile.mkdtemp(prefix="treadle-tools-"))
+    folder.chmod(0o755)
+    yield Rooms(folder)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def desk(rooms: Rooms) -> Iterator[Desk]:
+    made = Desk.make(rooms)
+    with made.workspace:
+        yield made

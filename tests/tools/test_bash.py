@@ -1,0 +1,286 @@
+"""Bash in the real sandbox, through the toolbox."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from app.domain.tools import ToolFacts, ToolMemory
+from app.sandbox.unsandboxed import Unsandboxed
+from app.tools.builtin.bash import bash_tool
+from app.tools.shell import is_silent, meaning_of_status_1, printed_file
+from app.tools.workspace import Workspace
+from tests.sandbox.rooms import SANDBOX_UID, Rooms, marked_sleep, processes
+from tests.tools import cases
+from tests.tools.desk import Desk, text_of
+
+pytestmark = pytest.mark.platform
+
+_FILE = Path(__file__).parent.parent / "spec" / "tool_cases_bash.jsonl"
+CASES: list[cases.Json] = [json.loads(line) for line in _FILE.read_text("utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
+async def test_a_case_of_bash_holds(case: cases.Json, desk: Desk) -> None:
+    cases.check(case, await cases.run(case, desk), desk)
+
+
+async def test_success_says_that_it_is_no_error_and_carries_the_structured_form(desk: Desk) -> None:
+    result = await desk.call("Bash", command="echo out; echo err >&2")
+    assert result.content == "out\nerr"
+    assert result.is_error is False
+    assert result.structured == {
+        "stdout": "out\nerr",
+        "stderr": "",
+        "interrupted": False,
+        "isImage": False,
+        "noOutputExpected": False,
+    }
+    assert result.facts == ToolFacts()
+
+
+async def test_failure_names_the_exit_code_before_the_output(desk: Desk) -> None:
+    result = await desk.call("Bash", command="echo out; echo err >&2; exit 3")
+    assert (result.content, result.is_error) == ("Exit code 3\nout\nerr", True)
+    result = await desk.call("Bash", command="exit 3")
+    assert result.content == "Exit code 3"
+
+
+async def test_no_output_has_a_placeholder(desk: Desk) -> None:
+    result = await desk.call("Bash", command="mkdir d")
+    assert result.content == "(Bash completed with no output)"
+    assert result.structured["stdout"] == ""
+    assert result.structured["noOutputExpected"] is True
+
+
+async def test_an_answering_exit_1_is_explained_to_programs(desk: Desk) -> None:
+    desk.put("a.txt", "x\n")
+    result = await desk.call("Bash", command="grep y a.txt")
+    assert (result.is_error, result.content) == (False, "(Bash completed with no output)")
+    assert result.structured["returnCodeInterpretation"] == "No matches found"
+
+
+async def test_the_directory_is_remembered_only_after_success(desk: Desk) -> None:
+    desk.mkdir("sub/deep")
+    for command in ("cd sub; exit 4", "cd sub && false", "(cd sub)", "cd sub; exit 0", "pwd"):
+        result = await desk.call("Bash", command=command)
+        assert result.facts == ToolFacts(), command
+    result = await desk.call("Bash", command="cd sub; set -x; cd deep 2>/dev/null")
+    assert result.facts == ToolFacts(cwd="/workspace/sub/deep")
+    assert await desk.bash("pwd") == "/workspace/sub/deep"
+    assert (await desk.call("Bash", command="pwd")).facts == ToolFacts()
+    await desk.bash("cd /tmp")
+    assert await desk.bash("pwd") == "/tmp"
+
+
+async def test_a_directory_outside_is_left_with_a_line_that_says_so(desk: Desk) -> None:
+    desk.mkdir("sub")
+    await desk.bash("cd sub")
+    result = await desk.call("Bash", command="echo here; cd /usr/lib")
+    assert result.content == (
+        "here\nThe shell's directory is /workspace again; it is not kept at /usr/lib."
+    )
+    assert result.structured["stderr"] != ""
+    assert result.facts == ToolFacts(cwd="/workspace")
+    assert await desk.bash("pwd") == "/workspace"
+
+
+async def test_a_link_that_leads_out_is_no_way_out(desk: Desk) -> None:
+    desk.symlink("out", "/usr")
+    assert "not kept at /usr" in await desk.bash("cd out")
+
+
+async def test_a_directory_that_is_gone_is_told_and_left(desk: Desk) -> None:
+    await desk.bash("mkdir -p gone && cd gone")
+    await desk.bash("rmdir /workspace/gone")
+    text = await desk.bash("pwd")
+    assert text.splitlines()[-1] == "/workspace"
+    assert "/workspace/gone is gone" in text
+    assert desk.memory.cwd == "/workspace"
+
+
+@pytest.mark.parametrize(
+    "name", ["new\nline", "it's", "$(touch /workspace/pwned)", "ünï", "-n", " a "]
+)
+async def test_a_directory_may_have_any_name(desk: Desk, name: str) -> None:
+    desk.mkdir(name)
+    (desk.dirs.ws / "go").write_text(f"/workspace/{name}")
+    desk.own("go")
+    await desk.bash('IFS= read -r -d "" d <go; cd -- "$d"')
+    assert desk.memory.cwd == f"/workspace/{name}"
+    await desk.bash("touch was-here")
+    assert (desk.dirs.ws / name / "was-here").exists()
+    assert not (desk.dirs.ws / "pwned").exists()
+
+
+async def test_a_directory_whose_name_is_no_text_is_not_kept(desk: Desk) -> None:
+    text = await desk.bash("mkdir $'\\xff' && cd $'\\xff'")
+    assert "/workspace again" in text
+    assert await desk.bash("pwd") == "/workspace"
+
+
+async def test_printing_does_not_forge_the_directory(desk: Desk) -> None:
+    desk.mkdir("sub")
+    command = "echo /workspace/sub; echo /workspace/sub >&2; echo /workspace/sub >&3; true"
+    result = await desk.call("Bash", command=command)
+    assert "Bad file descriptor" in text_of(result)
+    assert result.facts == ToolFacts()
+
+
+async def test_at_its_limit_a_command_ends_with_all_it_started(desk: Desk) -> None:
+    command, mark = marked_sleep()
+    begun = time.monotonic()
+    result = await desk.call(
+        "Bash", command=f"echo first; setsid {command} & {command}", timeout=400
+    )
+    assert result.is_error is True
+    first, second, third = text_of(result).splitlines()
+    assert first == "Exit code 143"
+    assert "0.4 s" in second
+    assert third == "first"
+    assert time.monotonic() - begun < 5
+    assert processes(mark) == []
+    assert (await desk.call("Bash", command="echo too late", timeout=-1)).is_error is True
+
+
+async def test_long_output_loses_its_middle_and_says_how_much(desk: Desk) -> None:
+    text = await desk.bash("seq 1 20000")
+    head, note, tail = text.split("\n\n")
+    assert head.startswith("1\n2\n3\n")
+    assert tail.endswith("\n19999\n20000")
+    assert len(head + tail) == 30_000
+    whole = len("".join(f"{n}\n" for n in range(1, 20001)))
+    assert f"{whole - 30_000:,} bytes" in note
+    huge = await desk.bash("echo first; head -c 5000000 /dev/zero | tr '\\0' é; echo; echo last")
+    assert huge.startswith("first\n")
+    assert huge.endswith("\nlast")
+    assert len(huge) < 30_200
+    failed = await desk.call("Bash", command="seq 1 20000; echo the reason; exit 2")
+    assert text_of(failed).startswith("Exit code 2\n1\n2\n")
+    assert text_of(failed).endswith("20000\nthe reason")
+
+
+async def test_a_flood_is_an_error_that_names_the_bound(desk: Desk) -> None:
+    result = await desk.call("Bash", command="yes")
+    assert result.is_error is True
+    assert text_of(result).startswith("Exit code 137\nThe command was stopped: it printed over")
+    assert len(text_of(result)) < 31_000
+
+
+async def test_nul_escapes_and_bad_bytes_are_made_storable(desk: Desk) -> None:
+    assert await desk.bash(r"printf 'a\x00\x1b]0;x\x07\xff\n'") == "a\u2400\x1b]0;x\x07\ufffd"
+
+
+@pytest.mark.parametrize("command", ["echo a\0b", "echo \ud800"])
+async def test_a_command_that_no_shell_can_hold_is_refused(desk: Desk, command: str) -> None:
+    result = await desk.call("Bash", command=command)
+    assert result.is_error is True
+    assert "<tool_use_error>The command cannot be run" in text_of(result)
+
+
+async def test_a_command_may_be_long(desk: Desk) -> None:
+    assert await desk.bash(f"x='{'y' * 200_000}'; echo ${{#x}}") == "200000"
+
+
+async def test_background_commands_are_refused_clearly(desk: Desk) -> None:
+    result = await desk.call("Bash", command="touch ran", run_in_background=True)
+    assert result.is_error is True
+    assert "does not run commands in the background" in text_of(result)
+    assert not (desk.dirs.ws / "ran").exists()
+
+
+async def test_the_wish_to_leave_the_sandbox_has_no_effect(desk: Desk) -> None:
+    result = await desk.call("Bash", command="cat /proc/1/comm", dangerouslyDisableSandbox=True)
+    assert result.content == "bwrap"
+
+
+async def test_a_plain_cat_counts_as_a_read(desk: Desk) -> None:
+    desk.put("a file.txt", "old\n")
+    desk.put("b.txt", "old\n")
+    await desk.bash("cat 'a file.txt'")
+    assert list(desk.memory.files) == ["/workspace/a file.txt"]
+    result = await desk.call("Write", file_path="a file.txt", content="new\n")
+    assert not result.is_error, result.content
+    await desk.bash("cat b.txt | head -1")
+    result = await desk.call("Write", file_path="b.txt", content="new\n")
+    assert result.is_error is True
+
+
+async def test_without_a_sandbox_the_agents_paths_are_the_hosts(desk: Desk, rooms: Rooms) -> None:
+    bare = Unsandboxed(desk.dirs, rooms.programs, SANDBOX_UID)
+    with Workspace.bare(desk.dirs) as workspace:
+        there = Desk(desk.dirs, bare, workspace, ToolMemory())
+        root = str(desk.dirs.ws.resolve())
+        assert await there.bash("pwd") == root
+        await there.bash("mkdir sub && cd sub")
+        assert there.memory.cwd == f"{root}/sub"
+        assert f"{root} again" in await there.bash("cd /usr")
+
+
+def test_the_offer_names_the_contracts_properties() -> None:
+    assert set(bash_tool.spec.input_schema["properties"]) == {
+        "command",
+        "timeout",
+        "description",
+        "run_in_background",
+        "dangerouslyDisableSandbox",
+    }
+    assert bash_tool.spec.input_schema["required"] == ["command"]
+    assert not bash_tool.spec.read_only
+
+
+@pytest.mark.parametrize(
+    ("command", "meaning"),
+    [
+        ("grep x f", "No matches found"),
+        ("LC_ALL=C grep 'a;b && c' f 2>&1", "No matches found"),
+        ("cat f | rg x", "No matches found"),
+        ("true && true; ls | grep x;\n", "No matches found"),
+        ("diff a b", "The files differ"),
+        ("git diff --no-index a b > /dev/null", "The files differ"),
+        ("git log", None),
+        ("[ -f x ]", "The condition is false"),
+        ("test -f x", "The condition is false"),
+        ("find . -exec grep x {} \\;", "Some folders could not be read"),
+        ("grep x f && echo yes", None),
+        ("true && grep x f", None),
+        ("false || grep x f | grep y", None),
+        ("grep x f; false", None),
+        ("(grep x f)", None),
+        ("cmp a b", None),
+        ("! grep x f", None),
+        ("", None),
+    ],
+)
+def test_exit_1_is_an_answer_of_some_last_commands(command: str, meaning: str | None) -> None:
+    assert meaning_of_status_1(command) == meaning
+
+
+@pytest.mark.parametrize(
+    ("command", "path"),
+    [
+        ("cat a.txt", "a.txt"),
+        (" cat  /workspace/a-b_c.txt ", "/workspace/a-b_c.txt"),
+        ("cat 'a b.txt'", "a b.txt"),
+        ('cat "a b.txt"', "a b.txt"),
+        ("cat -- x", "x"),
+        ("cat -n x", None),
+        ("cat -n", None),
+        ("cat a b", None),
+        ("cat a | head", None),
+        ("cat a; rm a", None),
+        ('cat "$x"', None),
+        ("cat *.txt", None),
+        ("cat <a", None),
+        ("cat", None),
+    ],
+)
+def test_a_plain_cat_of_one_file_is_recognised(command: str, path: str | None) -> None:
+    assert printed_file(command) == path
+
+
+def test_commands_that_print_nothing_are_known() -> None:
+    assert is_silent("mkdir -p a/b")
+    assert not is_silent("ls")
+    assert not is_silent("")
