@@ -1,0 +1,1 @@
+"""HTTP only. Work is reached through `runs`."""

@@ -1,0 +1,54 @@
+"""The HTTP application: routes, errors, bounds."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+
+from app.api.guard import Guard
+from app.api.problems import Problem, install_problems
+from app.api.routes import meta, runs, sessions
+from app.runs.service import Service
+
+DESCRIPTION = (
+    "Agent loops as a service: start or resume a session with a prompt, follow it by SSE from any "
+    "host, read its result and its cost. Messages are the Claude Agent SDK's stream-json messages."
+)
+_PROBLEM: dict[str, Any] = {
+    "model": Problem,
+    "description": "A problem (RFC 9457), as application/problem+json.",
+}
+
+
+def create_api(
+    *,
+    version: str,
+    max_body_bytes: int,
+    open_service: Callable[[], AbstractAsyncContextManager[Service]] | None = None,
+) -> FastAPI:
+    """Build the application. Without `open_service` it can only describe itself."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        if open_service is None:
+            yield
+            return
+        async with open_service() as service:
+            app.state.service = service
+            yield
+
+    app = FastAPI(
+        title="Treadle",
+        version=version,
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        redoc_url=None,
+        separate_input_output_schemas=False,
+        responses={"4XX": _PROBLEM, "5XX": _PROBLEM},
+    )
+    install_problems(app)
+    for module in (runs, sessions, meta):
+        app.include_router(module.router)
+    app.add_middleware(Guard, max_body_bytes=max_body_bytes)
+    return app

@@ -1,0 +1,174 @@
+"""Errors as problem+json (RFC 9457): the only place that knows them.
+
+Every answer names what to do, and none holds a stack trace, a secret or a host path.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict
+from starlette.exceptions import HTTPException
+
+from app.errors import (
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    PayloadTooLarge,
+    RequestError,
+    UnsupportedMediaType,
+    UnsupportedOption,
+    ValidationFailed,
+)
+from app.runs.outages import GONE, gone
+
+log = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+_BY_STATUS: Mapping[int, type[RequestError]] = {
+    400: InvalidRequest,
+    404: NotFound,
+    405: MethodNotAllowed,
+    413: PayloadTooLarge,
+    415: UnsupportedMediaType,
+}
+
+
+class FieldError(BaseModel):
+    """What is wrong with one field."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    pointer: str
+    """JSON pointer into the body, or the name of a parameter."""
+    code: str
+    message: str
+
+
+class Problem(BaseModel):
+    """An error (RFC 9457)."""
+
+    model_config = ConfigDict(
+        use_attribute_docstrings=True,
+        json_schema_extra={
+            "examples": [
+                {
+                    "type": "/problems/not-found",
+                    "title": "No such resource",
+                    "status": 404,
+                    "detail": "There is no such run.",
+                    "instance": "/v1/runs/run_01J0000000000000000000000",
+                    "code": "not_found",
+                    "request_id": "req_01J0000000000000000000000",
+                    "retryable": False,
+                    "errors": [],
+                    "context": {},
+                }
+            ]
+        },
+    )
+
+    type: str
+    """Where the problem is explained, on this service."""
+    title: str
+    status: int
+    detail: str
+    instance: str
+    """Path of the request."""
+    code: str
+    """The stable word for machines."""
+    request_id: str
+    retryable: bool
+    """Whether the same request may work later."""
+    errors: list[FieldError] = []
+    context: dict[str, Any] = {}
+
+
+def problem_response(request: Request, error: RequestError) -> Response:
+    """Give the answer for an error."""
+    headers = {"x-should-retry": "true" if error.retryable else "false"}
+    if error.retry_after_s is not None:
+        headers["Retry-After"] = str(error.retry_after_s)
+    if error.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    body = {
+        "type": f"/problems/{error.code.replace('_', '-')}",
+        "title": error.title,
+        "status": error.status,
+        "detail": error.detail,
+        "instance": request.url.path,
+        "code": error.code,
+        "request_id": getattr(request.state, "request_id", ""),
+        "retryable": error.retryable,
+        "errors": error.errors,
+        "context": error.context,
+    }
+    return Response(orjson.dumps(body), error.status, headers, MEDIA_TYPE)
+
+
+def install_problems(app: FastAPI) -> None:
+    """Answer every error in problem form."""
+
+    async def known(request: Request, error: Exception) -> Response:
+        if not isinstance(error, RequestError):
+            raise error
+        return problem_response(request, error)
+
+    async def invalid(request: Request, error: Exception) -> Response:
+        if not isinstance(error, RequestValidationError):
+            raise error
+        return problem_response(request, _invalid(error.errors()))
+
+    async def http(request: Request, error: Exception) -> Response:
+        if not isinstance(error, HTTPException):
+            raise error
+        kind = _BY_STATUS.get(error.status_code, InvalidRequest)
+        detail = "There is no such path." if kind is NotFound else str(error.detail)
+        return problem_response(request, kind(detail))
+
+    async def database_gone(request: Request, error: Exception) -> Response:
+        return problem_response(request, gone(error))
+
+    async def unknown(request: Request, error: Exception) -> Response:
+        log.error("A request failed", exc_info=error, extra={"action": "request_failed"})
+        return problem_response(
+            request, RequestError("The service failed. Quote the request_id to the operator.")
+        )
+
+    app.add_exception_handler(RequestError, known)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(HTTPException, http)
+    for kind in GONE:
+        app.add_exception_handler(kind, database_gone)
+    app.add_exception_handler(Exception, unknown)
+
+
+def _invalid(found: Sequence[Mapping[str, Any]]) -> RequestError:
+    if malformed := next((e for e in found if e["type"] == "json_invalid"), None):
+        return InvalidRequest(f"The body is not valid JSON: {malformed['ctx']['error']}.")
+    errors = [_field_error(error) for error in found]
+    first = errors[0]
+    detail = f"{first['pointer'] or 'The body'}: {first['message']}"
+    if any(error["code"] == "unsupported_option" for error in errors):
+        return UnsupportedOption(detail, errors=errors)
+    return ValidationFailed(detail, errors=errors)
+
+
+def _field_error(error: Mapping[str, Any]) -> dict[str, str]:
+    place, *path = error["loc"]
+    names = [_escaped(part) for part in path if not _is_branch(part)]
+    pointer = "".join(f"/{name}" for name in names) if place == "body" else "".join(names)
+    message = "there is no such field" if error["type"] == "extra_forbidden" else error["msg"]
+    return {"pointer": pointer, "code": str(error["type"]), "message": str(message)}
+
+
+def _is_branch(part: object) -> bool:
+    """Tell pydantic's names of union members from the names of fields."""
+    return isinstance(part, str) and ("[" in part or part in {"str", "SystemPromptPreset"})
+
+
+def _escaped(part: object) -> str:
+    return str(part).replace("~", "~0").replace("/", "~1")[:200]

@@ -1,0 +1,109 @@
+"""`treadle serve`, `api`, `worker`: the programs that run a host."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable
+from types import FrameType
+from typing import Annotated
+
+import typer
+import uvicorn
+import uvloop
+
+from app.errors import ConfigError
+from app.main import create_app
+from app.runs.service import Service
+from app.settings import Settings
+from app.telemetry.logging import set_up_logging
+from app.wiring import Role, open_service
+
+log = logging.getLogger(__name__)
+
+Host = Annotated[str, typer.Option(help="Address to listen on.")]
+Port = Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)]
+
+
+class Server(uvicorn.Server):
+    """uvicorn, with our drain in front of its stop.
+
+    uvicorn waits for open streams before it stops the application, so streams are ended and runs
+    let go first. A second signal stops at once: leases then run out by themselves.
+    """
+
+    def __init__(self, config: uvicorn.Config, service: Callable[[], Service | None]) -> None:
+        super().__init__(config)
+        self._service = service
+        self._draining: asyncio.Task[None] | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        service = self._service()
+        if self._draining is not None or service is None or not self.started:
+            super().handle_exit(sig, frame)
+            return
+        log.info("Draining: no new work, streams end, runs are let go", extra={"action": "drain"})
+        self._draining = asyncio.get_running_loop().create_task(self._drain(service))
+
+    async def _drain(self, service: Service) -> None:
+        with contextlib.suppress(Exception):
+            await service.drain()
+        self.should_exit = True
+
+
+def run_host(settings: Settings, role: Role, host: str, port: int) -> None:
+    """Serve until a signal comes. Exits with status 2 when it cannot start."""
+    set_up_logging(settings.log.level, settings.log.format)
+    sock = _listen(host, port)
+    app = create_app(settings, role)
+    config = uvicorn.Config(
+        app,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=5,
+        h11_max_incomplete_event_size=64 * 1024,
+        server_header=False,
+    )
+    server = Server(config, lambda: getattr(app.state, "service", None))
+    bound = sock.getsockname()[1]
+    log.info("Listening on http://%s:%s", host, bound, extra={"action": "listening"})
+    server.run(sockets=[sock])
+    if not server.started:
+        raise typer.Exit(2)
+
+
+def run_worker(settings: Settings) -> None:
+    """Drive runs without serving HTTP, until a signal comes."""
+    set_up_logging(settings.log.level, settings.log.format)
+    uvloop.run(_work(settings))
+
+
+async def _work(settings: Settings) -> None:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for sig in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(sig, stopped.set)
+    try:
+        async with open_service(settings, "worker") as service:
+            log.info("Working", extra={"action": "working"})
+            await stopped.wait()
+            await service.drain()
+    except* ConfigError as errors:
+        raise errors.exceptions[0] from None
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048, reuse_port=False)
+    except OSError as error:
+        raise ConfigError(
+            f"Cannot listen on {host}:{port} ({error.strerror}). Choose another with --port, or "
+            "stop what uses it."
+        ) from None

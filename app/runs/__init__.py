@@ -1,0 +1,1 @@
+"""The life of a run: accept, claim, drive, show, end."""

@@ -1,0 +1,233 @@
+"""Drive one claimed run: fold the journal, run the loop, store each batch, show it.
+
+The loop runs in a task of its own, so that stopping it (cancel, lost lease, drain) leaves this code
+free to write what has to be written afterwards.
+"""
+
+import asyncio
+import contextlib
+import logging
+from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol
+
+import orjson
+
+from app.agent.effects import Effects, Stamps
+from app.agent.finish_step import abandoned, interrupted
+from app.agent.loop import run_agent
+from app.agent.state import LoopState, RunInfo, fold
+from app.domain.journal import Batch, ServiceEvent
+from app.domain.messages import parse_message
+from app.domain.runs import EndReason
+from app.errors import LeaseLost, WorkspaceUnavailable
+from app.runs.live import Hub
+from app.store import journal, queue
+from app.store.engine import GONE, Database
+from app.store.journal import Row
+from app.store.ledger import spend_of, spends
+from app.store.queue import Claim
+from app.store.runs import Work, work_of
+
+log = logging.getLogger(__name__)
+
+Stop = Literal["cancel", "drain", "lost"]
+
+
+class Parts(Protocol):
+    """What a host offers to runs. Built where settings become parts."""
+
+    @property
+    def stamps(self) -> Stamps:
+        """Time, ids and prices, for what is written about a run that cannot be opened."""
+        ...
+
+    def describe(self, claim: Claim, work: Work) -> RunInfo:
+        """Give what is fixed for the run's life on this host."""
+        ...
+
+    def open(self, claim: Claim, work: Work, info: RunInfo) -> AbstractAsyncContextManager[Effects]:
+        """Open workspace, sandbox and model for a run, and close them afterwards.
+
+        Raises `WorkspaceUnavailable`.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class Execution:
+    """One claimed run on this host."""
+
+    claim: Claim
+    database: Database
+    hub: Hub
+    parts: Parts
+    max_attempts: int
+    _stop: Stop | None = None
+    _task: asyncio.Task[None] | None = None
+    _is_draining: bool = False
+    _last_seq: int = 0
+    _announcements: list[ServiceEvent] = field(default_factory=list)
+    _state: LoopState | None = None
+
+    def stop(self, why: Stop) -> None:
+        """Stop the loop at once: kill its tools, close its model request."""
+        if self._stop is None or why == "lost":
+            self._stop = why
+            if self._task is not None:
+                self._task.cancel()
+
+    def drain(self) -> None:
+        """Let the run go at the next message boundary."""
+        self._is_draining = True
+
+    async def run(self) -> None:
+        """Drive the run until it is finished, or until this host has to let it go."""
+        self._last_seq = self.claim.last_seq
+        self._announcements = [_announcement(self.claim)]
+        while True:
+            try:
+                await self._attempt()
+            except LeaseLost:
+                log.warning("The lease was lost", extra={"action": "lease_lost"})
+                return
+            except GONE as error:
+                # The run goes on when the database is back: fold again, since what was in flight
+                # is unknown.
+                log.warning("The run waits for the database: %s", type(error).__name__)
+                await asyncio.sleep(1.0)
+            else:
+                return
+
+    async def _attempt(self) -> None:
+        lease = self.claim.lease
+        work = await work_of(self.database, lease.tenant_id, lease.run_id)
+        info = self.parts.describe(self.claim, work)
+        self._state = await self._load(info, work)
+        try:
+            async with self.parts.open(self.claim, work, info) as effects:
+                await self._drive(effects)
+        except WorkspaceUnavailable as error:
+            log.warning("The run cannot be opened on this host: %s", error)
+            await self._end(end_reason="internal", why=str(error))
+
+    async def _drive(self, effects: Effects) -> None:
+        if self.claim.stalled_attempts >= self.max_attempts:
+            why = f"{self.max_attempts} hosts were lost with this run, each without progress."
+            await self._end(end_reason="worker_lost", why=why)
+            return
+        if self.claim.is_cancelled:
+            self.stop("cancel")
+        if self._stop is None:
+            self._task = asyncio.create_task(self._loop(effects))
+            try:
+                await asyncio.wait([self._task])
+            finally:
+                self._task.cancel()
+                (failed,) = await asyncio.gather(self._task, return_exceptions=True)
+            if isinstance(failed, (LeaseLost, *GONE)):
+                raise failed
+            if isinstance(failed, Exception):
+                log.error("The loop failed", exc_info=failed, extra={"action": "run_failed"})
+                why = "The service failed inside this run; the operator's log has the details."
+                await self._end(end_reason="internal", why=why)
+        await self._after_stop(effects)
+
+    async def _loop(self, effects: Effects) -> None:
+        async with aclosing(run_agent(self._now(), effects)) as batches:
+            async for batch in batches:
+                await self._store(batch)
+                if self._is_draining and self._is_at_boundary:
+                    self._stop = "drain"
+                    return
+
+    async def _end(self, *, end_reason: EndReason, why: str) -> None:
+        await self._store(abandoned(self._now(), self.parts.stamps, end_reason=end_reason, why=why))
+
+    async def _after_stop(self, effects: Effects) -> None:
+        match self._stop:
+            case "cancel" if self._now().result is None:
+                await self._store(interrupted(self._now(), effects))
+            case "drain" if self._now().result is None:
+                await queue.release(self.database, self.claim.lease)
+            case _:
+                pass
+
+    @property
+    def _is_at_boundary(self) -> bool:
+        state = self._now()
+        return state.result is None and not state.open_calls
+
+    def _now(self) -> LoopState:
+        if self._state is None:
+            raise RuntimeError("the run is not loaded")
+        return self._state
+
+    async def _load(self, info: RunInfo, work: Work) -> LoopState:
+        lease = self.claim.lease
+        inherited = spend_of(work.inherited)
+        if self.claim.is_new_session:
+            return LoopState(info, spent_before=inherited)
+        before, run = await spends(self.database, lease.tenant_id, lease.session_id, lease.run_id)
+        rows = [
+            (run_id, parse_message(body), orjson.loads(facts) if facts else None)
+            async for run_id, body, facts in journal.history(
+                self.database, lease.tenant_id, lease.session_id
+            )
+        ]
+        return fold(rows, info, spent_before=inherited.merged(before), spend=run)
+
+    async def _store(self, batch: Batch) -> None:
+        """Store a batch, then show it. Once begun it is not cut off: half known is worst."""
+        writing = asyncio.create_task(self._write(batch))
+        try:
+            await asyncio.shield(writing)
+        finally:
+            if not writing.done():
+                await asyncio.wait([writing])
+
+    async def _write(self, batch: Batch) -> None:
+        if batch.outcome is not None:
+            finished = {
+                "result_subtype": batch.outcome.subtype,
+                "end_reason": batch.outcome.end_reason,
+            }
+            batch = replace(batch, events=(*batch.events, ServiceEvent("run.finished", finished)))
+        rows = await self._append(batch)
+        self._announcements = []
+        self._last_seq = rows[-1].seq if rows else self._last_seq
+        self._state = self._now().apply(batch)
+        lease = self.claim.lease
+        self.hub.wrote(lease.tenant_id, lease.session_id, rows)
+
+    async def _append(self, batch: Batch) -> list[Row]:
+        """Append under the fence; outlast an outage without storing anything twice."""
+        while True:
+            try:
+                return await journal.append(
+                    self.database, self.claim.lease, batch, first=self._announcements
+                )
+            except GONE as error:
+                log.warning("An append waits for the database: %s", type(error).__name__)
+            if rows := await self._stored_after_all(batch):
+                return rows
+
+    async def _stored_after_all(self, batch: Batch) -> list[Row]:
+        """Wait for the database; give the rows when the append had worked but its answer was lost."""
+        lease = self.claim.lease
+        while True:
+            await asyncio.sleep(0.5)
+            if self._stop == "lost":
+                raise LeaseLost("the host stopped while the database was away")
+            with contextlib.suppress(*GONE):
+                newest = batch.entries[-1].message.uuid if batch.entries else ""
+                if await journal.find(self.database, lease, newest, after=self._last_seq) is None:
+                    return []
+                return await journal.read(
+                    self.database, lease.tenant_id, lease.session_id, after=self._last_seq
+                )
+
+
+def _announcement(claim: Claim) -> ServiceEvent:
+    kind = "run.started" if claim.attempt == 1 else "run.attempt"
+    return ServiceEvent(kind, {"attempt": claim.attempt})

@@ -1,0 +1,90 @@
+"""What a client's options become: defaults, aliases, ceilings, refusals. Pure."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from app.agent.effects import Models
+from app.domain.options import AgentOptions
+from app.domain.usage import Usage
+from app.errors import NoProvider, UnpricedBudget, ValidationFailed
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The operator's defaults and ceilings."""
+
+    default_model: str
+    aliases: Mapping[str, str]
+    default_max_turns: int
+    ceiling_max_turns: int
+    default_max_budget_usd: Decimal
+    ceiling_max_budget_usd: Decimal
+    has_sandbox: bool
+    resolve_model: Callable[[str | None, Mapping[str, str], str], str]
+    is_served: Callable[[str], bool]
+    """Whether some provider serves a (resolved) model."""
+    how_to_serve: str
+    """What to do when none does."""
+    models: Models
+
+    def effective(
+        self, options: AgentOptions, *, allows_bypass: bool, now: datetime
+    ) -> AgentOptions:
+        """Give the options that a run is made with. Raises a `RequestError` that names the field."""
+        model = self.resolve_model(options.model, self.aliases, self.default_model)
+        if not self.is_served(model):
+            raise NoProvider(self.how_to_serve, context={"model": model})
+        self._check_mode(options, allows_bypass=allows_bypass)
+        self._check_ceilings(options)
+        is_priced = self.models.cost_usd(model, Usage(input_tokens=1), now) is not None
+        if options.max_budget_usd is not None and not is_priced:
+            raise UnpricedBudget(
+                f"No price is known for {model!r}, so a budget cannot be kept. Leave "
+                "max_budget_usd out, or let the operator set a price (TREADLE_MODEL__PRICES).",
+                errors=_field("/options/max_budget_usd", "unpriced_model", "needs a priced model"),
+            )
+        return options.model_copy(
+            update={
+                "model": model,
+                "max_turns": options.max_turns
+                or min(self.default_max_turns, self.ceiling_max_turns),
+                "max_budget_usd": options.max_budget_usd
+                or min(self.default_max_budget_usd, self.ceiling_max_budget_usd),
+            }
+        )
+
+    def _check_mode(self, options: AgentOptions, *, allows_bypass: bool) -> None:
+        if options.permission_mode != "bypassPermissions" or (allows_bypass and self.has_sandbox):
+            return
+        missing = (
+            "the tenant's policy does not allow it" if not allows_bypass else "it needs a sandbox"
+        )
+        raise ValidationFailed(
+            f"The permission mode bypassPermissions is not available: {missing}.",
+            errors=_field("/options/permission_mode", "not_allowed", missing),
+        )
+
+    def _check_ceilings(self, options: AgentOptions) -> None:
+        if options.max_turns is not None and options.max_turns > self.ceiling_max_turns:
+            raise ValidationFailed(
+                f"max_turns may be {self.ceiling_max_turns} at the most here.",
+                errors=_field(
+                    "/options/max_turns", "less_than_equal", f"must be <= {self.ceiling_max_turns}"
+                ),
+            )
+        budget = options.max_budget_usd
+        if budget is not None and budget > self.ceiling_max_budget_usd:
+            raise ValidationFailed(
+                f"max_budget_usd may be {self.ceiling_max_budget_usd} at the most here.",
+                errors=_field(
+                    "/options/max_budget_usd",
+                    "less_than_equal",
+                    f"must be <= {self.ceiling_max_budget_usd}",
+                ),
+            )
+
+
+def _field(pointer: str, code: str, message: str) -> list[dict[str, str]]:
+    return [{"pointer": pointer, "code": code, "message": message}]

@@ -1,0 +1,159 @@
+"""What clients can read: sessions, runs, logs; and the wait for a run's end."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from app.errors import CursorInvalid, NotFound
+from app.runs.live import End, Framed, Hub, Item, Preview
+from app.store import journal
+from app.store import runs as store_runs
+from app.store.engine import Database
+from app.store.journal import Row
+from app.store.runs import RunRow, find_run
+from app.store.sessions import SessionRow, find_session
+
+RUN_FINISHED = "run.finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """All reads of the API."""
+
+    database: Database
+    hub: Hub
+
+    async def session(self, tenant_id: str, session_id: str) -> SessionRow:
+        """Give a session. Raises `NotFound`."""
+        async with self.database.connect() as connection:
+            row = await find_session(connection, tenant_id, session_id)
+        if row is None:
+            raise NotFound("There is no such session.")
+        return row
+
+    async def run(self, tenant_id: str, run_id: str) -> RunRow:
+        """Give a run. Raises `NotFound`."""
+        async with self.database.connect() as connection:
+            row = await find_run(connection, tenant_id, run_id)
+        if row is None:
+            raise NotFound("There is no such run.")
+        return row
+
+    async def finished_run(self, tenant_id: str, run_id: str, wait_s: float) -> RunRow:
+        """Give a run when it is finished, or as it is after `wait_s`. Raises `NotFound`."""
+        run = await self.run(tenant_id, run_id)
+        if run.status == "finished" or wait_s <= 0:
+            return run
+        # The end is looked for beyond a point at which the run was not finished yet.
+        session = await self.session(tenant_id, run.session_id)
+        run = await self.run(tenant_id, run_id)
+        if run.status == "finished":
+            return run
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                async with aclosing(
+                    self.follow_run(tenant_id, run, after=session.last_seq)
+                ) as lists:
+                    async for _ in lists:
+                        pass
+        return await self.run(tenant_id, run_id)
+
+    async def result(self, tenant_id: str, run: RunRow) -> str | None:
+        """Give the exact JSON of a run's result message; None while there is none."""
+        if run.status != "finished":
+            return None
+        return await store_runs.result_body(self.database, tenant_id, run)
+
+    async def rows(
+        self,
+        tenant_id: str,
+        session_id: str,
+        *,
+        after: int,
+        before: int | None,
+        limit: int,
+        is_descending: bool,
+        run_id: str | None = None,
+        kind: str | None = None,
+        types: Sequence[str] | None = None,
+    ) -> tuple[list[Row], bool]:
+        """Give a page of a session's log, and whether there is more. Raises `NotFound`."""
+        await self.session(tenant_id, session_id)
+        rows = await journal.read(
+            self.database,
+            tenant_id,
+            session_id,
+            after=after,
+            before=before,
+            run_id=run_id,
+            kind=kind,
+            types=types,
+            limit=limit + 1,
+            descending=is_descending,
+        )
+        return rows[:limit], len(rows) > limit
+
+    async def check_cursor(self, tenant_id: str, session_id: str, cursor: int) -> SessionRow:
+        """Raise `CursorInvalid` for a cursor beyond the log's end, `NotFound` for no session."""
+        session = await self.session(tenant_id, session_id)
+        if cursor > session.last_seq:
+            raise CursorInvalid(
+                f"The cursor {cursor} is beyond the end of the log ({session.last_seq}).",
+                context={"last_seq": session.last_seq},
+            )
+        return session
+
+    def follow_session(
+        self, tenant_id: str, session_id: str, *, after: int, previews: str = "none"
+    ) -> AsyncGenerator[list[Item]]:
+        """Give a session's log beyond `after`, then what comes, until this host goes."""
+        return _shown(
+            self.hub.follow(tenant_id, session_id, after=after, previews=previews != "none"),
+            previews=previews,
+            run_id=None,
+        )
+
+    def follow_run(
+        self, tenant_id: str, run: RunRow, *, after: int | None, previews: str = "none"
+    ) -> AsyncGenerator[list[Item]]:
+        """Give a run's part of its session's log beyond `after`, until the run has ended."""
+        start = max(run.first_seq - 1, -1 if after is None else after)
+        return _shown(
+            self.hub.follow(tenant_id, run.session_id, after=start, previews=previews != "none"),
+            previews=previews,
+            run_id=run.id,
+        )
+
+
+async def _shown(
+    lists: AsyncGenerator[list[Item]], *, previews: str, run_id: str | None
+) -> AsyncGenerator[list[Item]]:
+    """Leave out what the reader did not ask for; end a run's stream after its last row."""
+    async with aclosing(lists):
+        async for items in lists:
+            wanted = [item for item in items if _is_wanted(item, previews, run_id)]
+            if run_id is not None and (end := _end_of_run(wanted)) is not None:
+                yield [*wanted[:end], End("run_finished")]
+                return
+            if wanted:
+                yield wanted
+
+
+def _is_wanted(item: Item, previews: str, run_id: str | None) -> bool:
+    match item:
+        case Framed():
+            return run_id is None or item.row.run_id == run_id
+        case Preview():
+            is_shown = previews == "all" or item.is_text
+            return is_shown and (run_id is None or item.run_id == run_id)
+        case End():
+            return True
+
+
+def _end_of_run(items: Sequence[Item]) -> int | None:
+    for index, item in enumerate(items):
+        if isinstance(item, Framed) and item.row.type == RUN_FINISHED:
+            return index + 1
+    return None

@@ -1,0 +1,49 @@
+"""What the HTTP layer gets: everything it may call, nothing it must build."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from app.runs.callers import Callers
+from app.runs.commands import Commands
+from app.runs.live import Hub
+from app.runs.queries import Queries
+from app.runs.worker import Worker
+from app.store.engine import Database
+
+
+@dataclass(slots=True)
+class Service:
+    """A host, running."""
+
+    database: Database
+    hub: Hub
+    worker: Worker | None
+    commands: Commands
+    queries: Queries
+    callers: Callers
+    meta: Callable[[], Mapping[str, Any]]
+    """The body of `/v1/meta`."""
+    stream_heartbeat_s: float
+    stream_send_timeout_s: float
+    drain_s: float
+    is_draining: bool = False
+
+    async def drain(self) -> None:
+        """Stop taking work, end streams, let runs go at their next boundary. Once is enough."""
+        if self.is_draining:
+            return
+        self.is_draining = True
+        self.hub.close()
+        if self.worker is not None:
+            await self.worker.drain(self.drain_s)
+
+    async def is_ready(self) -> bool:
+        """Whether requests can be served: the database answers and this host stays."""
+        if self.is_draining:
+            return False
+        try:
+            await self.database.raw.fetchval("SELECT 1", timeout=2)
+        except Exception:  # noqa: BLE001 - any failure means the same
+            return False
+        return True

@@ -1,0 +1,67 @@
+"""Where a session's workspace comes from: an empty folder of ours, or one of the host's."""
+
+import os
+import stat
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from app.errors import ValidationFailed
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceSource:
+    """What a client asked for."""
+
+    source: Literal["empty", "directory"] = "empty"
+    path: str | None = None
+    """Host folder of a `directory` workspace."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceRules:
+    """What the operator allows."""
+
+    allowed_roots: Sequence[Path]
+    allow_root_owned: bool
+
+    def place(self, wanted: WorkspaceSource) -> Mapping[str, Any]:
+        """Give the stored form of a new session's workspace. Raises `ValidationFailed`.
+
+        `token` names the session's private folder on every host; it tells nothing.
+        """
+        token = uuid.uuid4().hex
+        if wanted.source == "empty":
+            return {"source": "empty", "token": token}
+        folder = self.allowed(wanted.path or "")
+        return {"source": "directory", "token": token, "path": str(folder)}
+
+    def allowed(self, path: str) -> Path:
+        """Give the real folder behind `path` when it may be worked in. Raises `ValidationFailed`."""
+        if not path.startswith("/"):
+            raise _refused("an absolute path is needed")
+        try:
+            folder = Path(path).resolve(strict=True)
+            status = folder.stat()
+        except (OSError, RuntimeError, ValueError):
+            raise _refused("there is no such folder beneath an allowed root") from None
+        roots = [root.resolve() for root in self.allowed_roots]
+        if not any(folder.is_relative_to(root) for root in roots):
+            raise _refused("there is no such folder beneath an allowed root")
+        if not stat.S_ISDIR(status.st_mode):
+            raise _refused("it is not a folder")
+        if status.st_uid == 0 and os.geteuid() == 0 and not self.allow_root_owned:
+            raise _refused(
+                "it belongs to root; the operator can allow that "
+                "(TREADLE_WORKSPACE__ALLOW_ROOT_OWNED)"
+            )
+        return folder
+
+
+def _refused(why: str) -> ValidationFailed:
+    return ValidationFailed(
+        f"The workspace folder cannot be used: {why}.",
+        errors=[{"pointer": "/workspace/path", "code": "not_allowed", "message": why}],
+    )

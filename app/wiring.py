@@ -1,0 +1,446 @@
+"""Settings become parts: the one place that knows which concrete thing fills which seam."""
+
+import asyncio
+import importlib.metadata
+import logging
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import SecretStr
+from ulid import ULID
+
+from app.agent.effects import Clock, Effects, Models
+from app.agent.state import RunInfo
+from app.domain.options import AgentOptions
+from app.errors import ConfigError, NoProvider, ValidationFailed, WorkspaceUnavailable
+from app.providers.anthropic import AnthropicModel, Timeouts
+from app.providers.demo import demo_model_server
+from app.providers.pool import model_http_client
+from app.providers.pricing import PriceTable
+from app.providers.registry import DEMO_MODEL, HOW_TO_SET_A_KEY, ProviderSet, resolve_model
+from app.runs.callers import Callers
+from app.runs.clock import SystemClock
+from app.runs.commands import Commands
+from app.runs.gate import RuleGate
+from app.runs.inbox import StoredInbox
+from app.runs.live import Hub
+from app.runs.policy import Policy
+from app.runs.previews import LivePreviews
+from app.runs.queries import Queries
+from app.runs.service import Service
+from app.runs.worker import Worker, open_worker
+from app.runs.workspaces import WorkspaceRules
+from app.sandbox.bubblewrap import BubblewrapSandbox
+from app.sandbox.dirs import check_reachable, make_session_dirs
+from app.sandbox.driver import Sandbox, SessionDirs
+from app.sandbox.programs import Programs, install_programs
+from app.sandbox.selftest import check_sandbox
+from app.sandbox.unsandboxed import Unsandboxed
+from app.settings import Settings
+from app.store.bus import open_bus
+from app.store.embedded import EmbeddedPostgres, ensure_running
+from app.store.engine import Database, open_database
+from app.store.keys import DEFAULT_TENANT, ensure_bootstrap_key, ensure_tenant
+from app.store.migrate import check_schema, migrate
+from app.store.queue import Claim, Host
+from app.store.runs import Work
+from app.tools.builtin import BUILTIN_TOOLS
+from app.tools.tool import Tool
+from app.tools.toolbox import Toolbox
+from app.tools.workspace import Workspace
+
+log = logging.getLogger(__name__)
+
+Role = Literal["serve", "api", "worker"]
+SDK_VERSION = "0.2.189"
+"""The SDK whose message parser the compatibility test runs over our messages."""
+
+
+def version() -> str:
+    """Give the program's version."""
+    return importlib.metadata.version("treadle")
+
+
+# -- the database -----------------------------------------------------------------------------
+
+
+def embedded_place(settings: Settings) -> EmbeddedPostgres:
+    """Give where the embedded Postgres lies."""
+    return EmbeddedPostgres(settings.data_path / "postgres", settings.runtime_path)
+
+
+async def database_dsn(
+    settings: Settings, *, on_progress: Callable[[str], None] | None = None
+) -> str:
+    """Give the database to use; start the embedded one when none is named."""
+    if settings.database.url is not None:
+        return settings.database.url.get_secret_value()
+    prepare_data_dir(settings)
+    return await ensure_running(embedded_place(settings), on_progress=on_progress)
+
+
+@asynccontextmanager
+async def open_store(settings: Settings) -> AsyncIterator[Database]:
+    """Connect to the database and bring its schema and first tenant up to date."""
+    dsn = await database_dsn(settings, on_progress=log.info)
+    async with open_database(
+        dsn, pool_size=settings.database.pool_size, connect_s=settings.database.connect_s
+    ) as database:
+        if settings.database.migrate_on_start:
+            await migrate(database.engine)
+        else:
+            await check_schema(database.engine)
+        async with database.begin() as connection:
+            await ensure_tenant(
+                connection, DEFAULT_TENANT, allow_bypass=settings.policy.allow_bypass
+            )
+            if (key := settings.auth.bootstrap_key) is not None:
+                await ensure_bootstrap_key(connection, DEFAULT_TENANT, key.get_secret_value())
+        yield database
+
+
+def prepare_data_dir(settings: Settings) -> Path:
+    """Make the data directory. Raises `ConfigError` when it cannot be written."""
+    folder = settings.data_path
+    try:
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        probe = folder / f".probe-{os.getpid()}-{ULID()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ConfigError(
+            f"The data directory {folder} cannot be written ({error.strerror}). Set "
+            "TREADLE_DATA_DIR to a folder that this user may write."
+        ) from None
+    return folder
+
+
+# -- what runs need ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SystemStamps:
+    """The real clock and the price table."""
+
+    clock: Clock
+    models: Models
+
+
+@dataclass(frozen=True, slots=True)
+class HostParts:
+    """What this host offers to runs: fits `runs.execute.Parts`."""
+
+    stamps: SystemStamps
+    database: Database
+    hub: Hub
+    providers: ProviderSet
+    tools: Sequence[Tool[Any]]
+    sessions_dir: Path
+    programs: Programs
+    rules: WorkspaceRules
+    sandbox: Literal["bubblewrap", "none"]
+    sandbox_uid: int
+    api_key_source: str
+    max_retries: int
+    version: str
+
+    def describe(self, claim: Claim, work: Work) -> RunInfo:
+        options = AgentOptions.model_validate(dict(work.options))
+        return RunInfo(
+            session_id=claim.lease.session_id,
+            run_id=claim.lease.run_id,
+            options=options,
+            cwd=self._root(work),
+            api_key_source="demo" if options.model == DEMO_MODEL else self.api_key_source,
+            version=f"{self.version} (Treadle)",
+            sandbox=self.sandbox,
+            max_retries=self.max_retries,
+            elapsed_ms=work.elapsed_ms,
+            began_s=self.stamps.clock.monotonic(),
+        )
+
+    @asynccontextmanager
+    async def open(self, claim: Claim, work: Work, info: RunInfo) -> AsyncIterator[Effects]:
+        options = info.options
+        if options.permission_mode == "bypassPermissions" and not (
+            work.allows_bypass and self.sandbox == "bubblewrap"
+        ):
+            raise WorkspaceUnavailable("bypassPermissions is not allowed on this host any more.")
+        lease = claim.lease
+        dirs, uid, gid = self._dirs(work)
+        with self._workspace(dirs, uid, gid) as workspace:
+            yield Effects(
+                model=self._model(options.model or ""),
+                tools=Toolbox(
+                    self.tools,
+                    workspace,
+                    self._sandbox(dirs, uid, gid),
+                    disabled=self._disabled(options),
+                ),
+                gate=RuleGate(options),
+                inbox=StoredInbox(self.database, lease),
+                previews=LivePreviews(
+                    self.hub,
+                    self.stamps.clock,
+                    lease.tenant_id,
+                    lease.session_id,
+                    lease.run_id,
+                ),
+                models=self.stamps.models,
+                clock=self.stamps.clock,
+            )
+
+    def _model(self, name: str) -> Any:  # noqa: ANN401 - the seam's protocol, as the set gives it
+        try:
+            return self.providers.model(name)
+        except NoProvider as error:
+            raise WorkspaceUnavailable(error.detail) from None
+
+    def _root(self, work: Work) -> str:
+        if self.sandbox == "bubblewrap":
+            return "/workspace"
+        folder = work.workspace.get("path") or self.sessions_dir / work.workspace["token"] / "ws"
+        return str(folder)
+
+    def _dirs(self, work: Work) -> tuple[SessionDirs, int | None, int | None]:
+        uid = self.sandbox_uid if os.geteuid() == 0 and self.sandbox == "bubblewrap" else None
+        gid = uid
+        folder: Path | None = None
+        try:
+            if (path := work.workspace.get("path")) is not None:
+                folder = self.rules.allowed(path)
+                if uid is not None:
+                    owner = folder.stat()
+                    uid, gid = owner.st_uid or uid, owner.st_gid or gid
+            dirs = make_session_dirs(self.sessions_dir, work.workspace["token"], uid=uid)
+            if folder is not None:
+                if uid is not None:
+                    check_reachable(folder, uid=uid)
+                dirs = SessionDirs(ws=folder, tmp=dirs.tmp, home=dirs.home)
+        except (ValidationFailed, ConfigError, OSError) as error:
+            log.warning("The workspace cannot be opened: %s", error)
+            raise WorkspaceUnavailable("The session's workspace is not available here.") from None
+        return dirs, uid, gid
+
+    def _workspace(self, dirs: SessionDirs, uid: int | None, gid: int | None) -> Workspace:
+        make = Workspace.sandboxed if self.sandbox == "bubblewrap" else Workspace.bare
+        return make(dirs, uid=uid, gid=gid)
+
+    def _sandbox(self, dirs: SessionDirs, uid: int | None, gid: int | None) -> Sandbox:
+        if self.sandbox == "bubblewrap":
+            return BubblewrapSandbox(dirs, self.programs, uid, gid)
+        return Unsandboxed(dirs, self.programs, uid, gid)
+
+    def _disabled(self, options: AgentOptions) -> frozenset[str]:
+        names = {tool.spec.name for tool in self.tools}
+        removed = set(options.disallowed_tools)
+        if options.tools is not None:
+            removed |= names - set(options.tools)
+        return frozenset(removed & names)
+
+
+# -- the service ------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def open_service(
+    settings: Settings,
+    role: Role = "serve",
+    *,
+    extra_tools: Sequence[Tool[Any]] = (),
+) -> AsyncIterator[Service]:
+    """Start a host; stop it at the end. Raises `ConfigError` with what to do."""
+    folder = prepare_data_dir(settings)
+    programs = await asyncio.to_thread(install_programs, _open_folder(folder / "programs"))
+    sessions_dir = _open_folder(folder / "sessions")
+    if role != "api":
+        await _check_sandbox(settings, sessions_dir, programs)
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(open_store(settings))
+        host = Host(f"host_{ULID()}", settings.engine.lease_s)
+        bus = await stack.enter_async_context(open_bus(database, host.id))
+        hub = Hub(database, bus, settings.engine.poll_s, settings.stream.buffer_frames)
+        bus.on_word(hub.heard)
+        bus.on_reconnect(hub.look_everywhere)
+        await _keep_running(stack, hub.pump_forever, hub.poll_forever)
+        providers = await _open_providers(stack, settings)
+        stamps = SystemStamps(SystemClock(), PriceTable(settings.model.prices))
+        rules = WorkspaceRules(
+            settings.workspace.allowed_roots, settings.workspace.allow_root_owned
+        )
+        worker: Worker | None = None
+        if role != "api":
+            parts = HostParts(
+                stamps=stamps,
+                database=database,
+                hub=hub,
+                providers=providers,
+                tools=(*BUILTIN_TOOLS, *extra_tools),
+                sessions_dir=sessions_dir,
+                programs=programs,
+                rules=rules,
+                sandbox=settings.sandbox,
+                sandbox_uid=settings.workspace.sandbox_uid,
+                api_key_source=_api_key_source(settings),
+                max_retries=settings.model.max_retries,
+                version=version(),
+            )
+            worker = await stack.enter_async_context(
+                open_worker(
+                    Worker(
+                        host,
+                        database,
+                        bus,
+                        hub,
+                        parts,
+                        max_runs=settings.engine.max_runs,
+                        heartbeat_s=settings.engine.heartbeat_s,
+                        poll_s=settings.engine.poll_s,
+                        max_attempts=settings.engine.max_attempts,
+                    )
+                )
+            )
+        service = Service(
+            database=database,
+            hub=hub,
+            worker=worker,
+            commands=Commands(
+                database,
+                hub,
+                bus,
+                worker,
+                _policy(settings, providers, stamps.models),
+                rules,
+                stamps,
+                settings.engine.queue_per_session,
+            ),
+            queries=Queries(database, hub),
+            callers=Callers(database),
+            meta=lambda: _meta(settings),
+            stream_heartbeat_s=settings.stream.heartbeat_s,
+            stream_send_timeout_s=settings.stream.send_timeout_s,
+            drain_s=settings.engine.drain_s,
+        )
+        try:
+            yield service
+        finally:
+            await service.drain()
+
+
+def _open_folder(folder: Path) -> Path:
+    # The sandbox's user passes through, but cannot look around.
+    folder.mkdir(mode=0o711, exist_ok=True)
+    return folder
+
+
+async def _check_sandbox(settings: Settings, sessions_dir: Path, programs: Programs) -> None:
+    if settings.sandbox == "none":
+        log.warning(
+            "TREADLE_SANDBOX=none: commands of agents run UNPROTECTED as this user. Serve one "
+            "trusted tenant on loopback only.",
+            extra={"action": "sandbox_off"},
+        )
+        return
+    uid = settings.workspace.sandbox_uid if os.geteuid() == 0 else None
+    await check_sandbox(sessions_dir, programs, uid=uid)
+
+
+async def _keep_running(stack: AsyncExitStack, *loops: Callable[[], Awaitable[None]]) -> None:
+    group = await stack.enter_async_context(asyncio.TaskGroup())
+
+    async def run(loop: Callable[[], Awaitable[None]]) -> None:
+        await loop()
+
+    for loop in loops:
+        stack.callback(group.create_task(run(loop)).cancel)
+
+
+async def _open_providers(stack: AsyncExitStack, settings: Settings) -> ProviderSet:
+    client = await stack.enter_async_context(model_http_client())
+    timeouts = Timeouts(
+        connect_s=settings.model.connect_s,
+        first_byte_s=settings.model.first_byte_s,
+        idle_s=settings.model.idle_s,
+    )
+    demo = await stack.enter_async_context(demo_model_server())
+    provider = None
+    if settings.has_provider:
+        provider = AnthropicModel(
+            client=client,
+            base_url=settings.model.base_url,
+            api_key=_secret(settings.model.api_key),
+            auth_token=_secret(settings.model.auth_token),
+            extra_headers=settings.model.extra_headers,
+            timeouts=timeouts,
+        )
+    else:
+        log.warning(
+            "No model provider: only the demo model answers. %s",
+            HOW_TO_SET_A_KEY,
+            extra={"action": "no_provider"},
+        )
+    return ProviderSet(
+        provider=provider,
+        demo=AnthropicModel(
+            client=client,
+            base_url=demo.base_url,
+            auth_token=demo.auth_token,
+            timeouts=timeouts,
+        ),
+    )
+
+
+def _secret(value: SecretStr | None) -> str | None:
+    return value.get_secret_value() if value else None
+
+
+def _api_key_source(settings: Settings) -> str:
+    if settings.model.api_key is not None:
+        return "ANTHROPIC_API_KEY"
+    return "ANTHROPIC_AUTH_TOKEN" if settings.model.auth_token is not None else "none"
+
+
+def _policy(settings: Settings, providers: ProviderSet, models: Models) -> Policy:
+    limits = settings.limits
+    return Policy(
+        default_model=settings.model.default,
+        aliases=settings.model.aliases,
+        default_max_turns=limits.default_max_turns,
+        ceiling_max_turns=limits.ceiling_max_turns,
+        default_max_budget_usd=limits.default_max_budget_usd,
+        ceiling_max_budget_usd=limits.ceiling_max_budget_usd,
+        has_sandbox=settings.sandbox == "bubblewrap",
+        resolve_model=resolve_model,
+        is_served=lambda model: model == DEMO_MODEL or providers.is_configured,
+        how_to_serve=f"No model provider is configured. {HOW_TO_SET_A_KEY}",
+        models=models,
+    )
+
+
+def _meta(settings: Settings) -> Mapping[str, Any]:
+    limits = settings.limits
+    return {
+        "version": version(),
+        "wire": {"claude_code_version": f"{version()} (Treadle)", "claude_agent_sdk": SDK_VERSION},
+        "features": ["runs", "sessions", "fork", "sse", "previews", "cancel"],
+        "sandbox": settings.sandbox,
+        "models": {
+            "default": settings.model.default,
+            "aliases": dict(settings.model.aliases),
+            "demo": DEMO_MODEL,
+            "provider": "configured" if settings.has_provider else f"none. {HOW_TO_SET_A_KEY}",
+        },
+        "limits": {
+            "default_max_turns": limits.default_max_turns,
+            "ceiling_max_turns": limits.ceiling_max_turns,
+            "default_max_budget_usd": str(limits.default_max_budget_usd),
+            "ceiling_max_budget_usd": str(limits.ceiling_max_budget_usd),
+            "max_body_bytes": limits.max_body_bytes,
+            "queue_per_session": settings.engine.queue_per_session,
+        },
+        "retention": {"log": "kept", "resume": "any cursor of the log works"},
+    }
