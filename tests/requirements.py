@@ -89,7 +89,7 @@ REQUIREMENTS: dict[str, Requirement] = {
         "Deny rules beat modes and allow rules; one more never allows more.", "loop 11"
     ),
     # -- options ------------------------------------------------------------------------------
-    "options:names": Requirement("Options have the SDK's names, camelCase too.", "api D7"),
+    "options:names": Requirement("Options have the SDK's names, camelCase too.", "api 3"),
     "options:unknown": Requirement("An unknown field is refused by name.", "ours"),
     "options:unsupported": Requirement(
         "Options that mean nothing here are taken at their default, else refused.", "decisions 2"

@@ -30,6 +30,8 @@ FIRST_DELAY_S = 0.5
 LONGEST_DELAY_S = 32.0
 UNPARSED = "__unparsedToolInput"
 """Where input stands that cannot be used as it came: the toolbox refuses such a call."""
+LONGEST_ASKED_DELAY_S = 300.0
+"""A provider that asks for a longer wait is asked again after this one."""
 JITTER = 0.25
 """Share of the delay that is added at random, at the most. Figures: loop 4.7."""
 
@@ -69,7 +71,7 @@ def retry_delay_s(attempt: int, error: ModelError, jitter: float) -> float:
     """Give the wait before try `attempt + 1`; `jitter` is in [0, 1). The provider's word wins."""
     base = min(FIRST_DELAY_S * 2.0 ** (attempt - 1), LONGEST_DELAY_S)
     if error.retry_after_s is not None:
-        base = error.retry_after_s
+        base = min(error.retry_after_s, LONGEST_ASKED_DELAY_S)
     return base * (1 + JITTER * jitter)
 
 

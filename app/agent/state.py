@@ -129,7 +129,6 @@ class LoopState:
             results=self.results,
             notes=self.notes,
             memory=self.memory,
-            message_id=self.message_id,
         )
 
     def resume(self) -> "LoopState":

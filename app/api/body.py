@@ -7,6 +7,7 @@ import orjson
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
+from app.domain.text import MAX_JSON_DEPTH, is_too_deep
 from app.errors import InvalidRequest, UnsupportedMediaType
 
 
@@ -21,6 +22,8 @@ class StrictRequest(Request):
         except orjson.JSONDecodeError as error:
             where = f"line {error.lineno}, column {error.colno}"
             raise InvalidRequest(f"The body is not valid JSON ({where}): {error.msg}.") from None
+        if is_too_deep(value):
+            raise InvalidRequest(f"The body nests deeper than {MAX_JSON_DEPTH} levels.")
         if b"\\u0000" in body and (pointer := _nul(value, "")) is not None:
             raise InvalidRequest(
                 f"The text at {pointer or 'the top'} holds a NUL, which cannot be stored.",

@@ -47,7 +47,8 @@ class _Out(BaseModel):
 
 class TextPart(_In):
     type: Literal["text"]
-    text: Annotated[str, Field(min_length=1)]
+    text: Annotated[str, StringConstraints(pattern=r"\S")]
+    """Not blank: the Messages API refuses blank text."""
 
 
 class MediaPart(BaseModel):

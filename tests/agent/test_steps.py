@@ -112,6 +112,12 @@ CASES: list[tuple[str, Sequence[Part], dict[str, Any], Step]] = [
     ("the last pause that goes on", [PAUSE] * MAX_PAUSES, {}, AskModel()),
     ("pauses end", [PAUSE] * (MAX_PAUSES + 1), {}, Finish("completed")),
     ("calls end a row of pauses", [*[PAUSE] * MAX_PAUSES, response(A), A, PAUSE], {}, AskModel()),
+    (
+        "calls of a paused response end the row as well",
+        [*[PAUSE] * MAX_PAUSES, response(A, stop_reason="pause_turn"), A, PAUSE],
+        {},
+        AskModel(),
+    ),
     ("a paused response with calls", [response(A, stop_reason="pause_turn")], {}, RunTools((A,))),
     (
         "a pause past the budget",
@@ -120,6 +126,12 @@ CASES: list[tuple[str, Sequence[Part], dict[str, Any], Step]] = [
         Finish("budget"),
     ),
     ("only thoughts are an empty answer", [response(thinking("hm"))], {}, Nudge()),
+    (
+        "words of an earlier response are no answer",
+        [response(text("I look."), A), A, response(thinking("hm"))],
+        {},
+        Nudge(),
+    ),
     ("the nudge goes to the model", [response()], {}, AskModel()),
     ("one nudge a run", [response(), response(thinking("hm"))], {}, Finish("completed")),
     (
