@@ -6,7 +6,6 @@ that the response is put together. It counts only when it ended properly. Everyt
 """
 
 import asyncio
-import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -17,22 +16,20 @@ import aiohttp
 import httpx
 
 from app.domain.model import ModelRequest, ModelResponse, StreamPart
-from app.errors import ConfigError, ModelError, ModelRejected, ModelUnreachable
-from app.providers.failures import failure_of_answer, failure_of_event
+from app.errors import ModelError, ModelUnreachable
+from app.providers.endpoint import messages_url, request_headers, secrets_of
+from app.providers.failures import failure_of_answer, failure_of_event, request_id_of
 from app.providers.frames import FrameSplitter, frame_data
+from app.providers.outages import broken, timed_out, too_large, unreachable
 from app.providers.repair import loads_repaired
 from app.providers.request_body import encode_request
 from app.providers.response import MalformedEvent, ResponseBuilder
 
-_API_VERSION = "2023-06-01"
 _MAX_FRAME_BYTES = 64 * 1024 * 1024
 _MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 _MAX_ERROR_BODY_BYTES = 64 * 1024
 _LINGER_S = 0.05
 """How long we wait for the end of a body whose message is complete, to keep its connection."""
-_OWN_HEADERS = frozenset(
-    {"host", "content-length", "transfer-encoding", "connection", "accept-encoding"}
-)
 _NETWORK_ERRORS = (httpx.HTTPError, httpx.StreamError, aiohttp.ClientError, OSError)
 
 
@@ -68,9 +65,9 @@ class AnthropicModel:
         Raises `ConfigError` for a URL or a header that cannot be sent.
         """
         self._client = client
-        self._url = _messages_url(base_url)
-        self._headers = _headers(api_key, auth_token, extra_headers or {})
-        self._secrets = tuple(secret for secret in (api_key, auth_token) if secret)
+        self._url = messages_url(base_url)
+        self._headers = request_headers(api_key, auth_token, extra_headers or {})
+        self._secrets = secrets_of(self._headers)
         self._timeouts = timeouts or Timeouts()
         self._max_frame_bytes = max_frame_bytes
         self._max_response_bytes = max_response_bytes
@@ -79,7 +76,7 @@ class AnthropicModel:
         started = monotonic()
         answer = await self._open(encode_request(request))
         try:
-            request_id = answer.headers.get("request-id")
+            request_id = request_id_of(answer.headers)
             builder = ResponseBuilder()
             ttft_ms: int | None = None
             events = self._events(answer, builder, started + self._timeouts.first_byte_s)
@@ -98,7 +95,7 @@ class AnthropicModel:
                     duration_ms=int((monotonic() - started) * 1000),
                 )
             except MalformedEvent as error:
-                raise _broken(str(error), request_id, builder) from error
+                raise broken(str(error), request_id, builder) from error
             yield response
         finally:
             await answer.aclose()
@@ -115,9 +112,9 @@ class AnthropicModel:
             async with asyncio.timeout(self._timeouts.first_byte_s):
                 answer = await self._client.send(request, stream=True)
         except TimeoutError as error:
-            raise _timed_out("no answer", self._timeouts.first_byte_s) from error
+            raise timed_out("no answer", self._timeouts.first_byte_s) from error
         except _NETWORK_ERRORS as error:
-            raise _unreachable(error, None, None) from error
+            raise unreachable(error, None, None) from error
         if answer.status_code == 200 and _is_event_stream(answer):
             return answer
         try:
@@ -141,32 +138,34 @@ class AnthropicModel:
         return ModelUnreachable(
             "The model's server did not answer with an event stream.",
             category="unknown",
-            request_id=answer.headers.get("request-id"),
+            request_id=request_id_of(answer.headers),
         )
 
     async def _events(
         self, answer: httpx.Response, builder: ResponseBuilder, first_byte_at: float
     ) -> AsyncGenerator[dict[str, Any]]:
         """Yield the events of a stream, each already taken by `builder`, until it is complete."""
-        request_id = answer.headers.get("request-id")
+        request_id = request_id_of(answer.headers)
         splitter = FrameSplitter()
         wait_s = first_byte_at - monotonic()
         room = self._max_response_bytes
         # httpx declares an iterator; it is a generator, and must be closed to free the socket.
         chunks = cast("AsyncGenerator[bytes]", answer.aiter_raw())
         async with aclosing(chunks):
-            while not builder.is_complete:
+            while True:
                 chunk = await self._read(chunks, wait_s, request_id, builder)
                 wait_s = self._timeouts.idle_s
                 room -= len(chunk)
                 frames = splitter.feed(chunk)
                 if room < 0 or splitter.pending_bytes > self._max_frame_bytes:
-                    raise _too_large(request_id, builder)
+                    raise too_large(request_id, builder)
                 for frame in frames:
                     event = self._event(frame, request_id, builder)
                     if event is not None:
                         yield event
-            await _drain(chunks)
+                    if builder.is_complete:
+                        await _drain(chunks)
+                        return
 
     async def _read(
         self,
@@ -180,11 +179,14 @@ class AnthropicModel:
                 return await anext(chunks)
         except StopAsyncIteration:
             what = "The stream ended early." if builder.message_id else "The stream was empty."
-            raise _broken(what, request_id, builder) from None
+            raise broken(what, request_id, builder) from None
         except TimeoutError as error:
-            raise _timed_out("silence", wait_s, request_id, builder) from error
+            what, limit_s = "silence", self._timeouts.idle_s
+            if builder.message_id is None:
+                what, limit_s = "no answer", self._timeouts.first_byte_s
+            raise timed_out(what, limit_s, request_id, builder) from error
         except _NETWORK_ERRORS as error:
-            raise _unreachable(error, request_id, builder) from error
+            raise unreachable(error, request_id, builder) from error
 
     def _event(
         self, frame: bytes, request_id: str | None, builder: ResponseBuilder
@@ -203,7 +205,7 @@ class AnthropicModel:
                 raise failure_of_event(event, self._secrets, request_id, builder.billed())
             builder.take(event)
         except ValueError as error:
-            raise _broken("The stream is malformed.", request_id, builder) from error
+            raise broken("The stream is malformed.", request_id, builder) from error
         return event
 
 
@@ -221,103 +223,3 @@ def _is_event_stream(answer: httpx.Response) -> bool:
     encoding: str = answer.headers.get("content-encoding", "identity")
     kind: str = answer.headers.get("content-type", "")
     return kind.startswith("text/event-stream") and encoding == "identity"
-
-
-def _broken(what: str, request_id: str | None, builder: ResponseBuilder) -> ModelUnreachable:
-    return ModelUnreachable(what, category="unknown", request_id=request_id, usage=builder.billed())
-
-
-def _too_large(request_id: str | None, builder: ResponseBuilder) -> ModelRejected:
-    return ModelRejected(
-        "The model's response is too large.",
-        category="unknown",
-        request_id=request_id,
-        usage=builder.billed(),
-    )
-
-
-def _timed_out(
-    what: str,
-    wait_s: float,
-    request_id: str | None = None,
-    builder: ResponseBuilder | None = None,
-) -> ModelUnreachable:
-    return ModelUnreachable(
-        f"The model's server timed out: {what} for {wait_s:.3g} s.",
-        category="unknown",
-        request_id=request_id,
-        usage=builder.billed() if builder else None,
-    )
-
-
-def _unreachable(
-    error: BaseException, request_id: str | None, builder: ResponseBuilder | None
-) -> ModelUnreachable:
-    if builder is not None and builder.message_id is not None:
-        return _broken("The connection to the model broke off in mid-stream.", request_id, builder)
-    return ModelUnreachable(
-        f"The model's server cannot be reached: {_cause(error)}.",
-        category="unknown",
-        request_id=request_id,
-    )
-
-
-def _cause(error: BaseException) -> str:
-    """Name a network failure in our words: texts of libraries may hold addresses."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, ssl.SSLError | aiohttp.ClientSSLError):
-            return "TLS failed"
-        if isinstance(seen, aiohttp.ClientConnectorDNSError):
-            return "its name does not resolve"
-        if isinstance(seen, aiohttp.ServerTimeoutError):
-            return "connecting took too long"
-        if isinstance(seen, ConnectionRefusedError):
-            return "connection refused"
-        seen = seen.__cause__ or seen.__context__
-    return "connection lost"
-
-
-def _messages_url(base_url: str) -> httpx.URL:
-    wanted = "The model's base URL must be http(s)://host[:port][/path], without a password."
-    try:
-        url = httpx.URL(base_url.rstrip("/") + "/v1/messages")
-    except httpx.InvalidURL as error:
-        raise ConfigError(wanted) from error
-    is_port = url.port is None or 0 < url.port < 65_536
-    if url.scheme not in ("http", "https") or not url.host or url.userinfo or not is_port:
-        raise ConfigError(wanted)
-    return url
-
-
-def _headers(
-    api_key: str | None, auth_token: str | None, extra_headers: Mapping[str, str]
-) -> httpx.Headers:
-    headers = httpx.Headers(
-        {
-            "accept": "text/event-stream",
-            "accept-encoding": "identity",
-            "anthropic-version": _API_VERSION,
-            "content-type": "application/json",
-            "user-agent": "treadle",
-        }
-    )
-    if api_key is not None:
-        headers["x-api-key"] = _header_value("API key", api_key.strip())
-    if auth_token is not None:
-        headers["authorization"] = _header_value("auth token", f"Bearer {auth_token.strip()}")
-    for name, value in extra_headers.items():
-        if (
-            name.lower() in _OWN_HEADERS
-            or not name.isascii()
-            or not name.replace("-", "").isalnum()
-        ):
-            raise ConfigError(f"The extra model header {name!r} cannot be set.")
-        headers[name] = _header_value(name, value)
-    return headers
-
-
-def _header_value(name: str, value: str) -> str:
-    if not value.isascii() or not value.isprintable():
-        raise ConfigError(f"The model's {name} holds characters that no header can carry.")
-    return value

@@ -23,6 +23,7 @@ from app.errors import (
 from app.providers.repair import loads_repaired, repaired_text
 
 _MAX_MESSAGE_CHARS = 2_000
+_MAX_REQUEST_ID_CHARS = 200
 _MAX_RETRY_AFTER_S = 86_400.0
 _STATUS_OF_TYPE = {
     "invalid_request_error": 400,
@@ -63,7 +64,7 @@ def failure_of_answer(
     if error_type is None and not message:
         message = f"HTTP {status} {_phrase(status)}".rstrip()
     failure = _failure(status, error_type, _clean(message, secrets))
-    failure.request_id = headers.get("request-id")
+    failure.request_id = request_id_of(headers)
     failure.retry_after_s = _retry_after_s(headers)
     failure.should_retry = _WORDS.get(headers.get("x-should-retry", ""))
     return failure
@@ -78,6 +79,12 @@ def failure_of_event(
     failure = _failure(status, error_type, _clean(message, secrets))
     failure.request_id, failure.usage = request_id, usage
     return failure
+
+
+def request_id_of(headers: Mapping[str, str]) -> str | None:
+    """Give the provider's id of the request, of a length that can be stored."""
+    value = headers.get("request-id")
+    return None if value is None else value[:_MAX_REQUEST_ID_CHARS]
 
 
 def _failure(status: int, error_type: str | None, message: str) -> ModelError:

@@ -135,8 +135,8 @@ class Cluster:
 
     def _open_for(self, uid: int) -> None:
         """The server is another user than we are: it must reach its files, and own them."""
-        for folder in (self.data_dir, self.socket_dir):
-            check_reachable(folder, uid)
+        check_reachable(self.data_dir, uid, setting=folders.DATA_SETTING)
+        check_reachable(self.socket_dir, uid, setting=folders.RUNTIME_SETTING)
         self.data_dir.chmod(0o711)
         give(self.socket_dir, uid)
         if self.pgdata.exists() and self.pgdata.stat().st_uid != uid:

@@ -12,7 +12,8 @@ from pathlib import Path
 from app.errors import ConfigError
 
 DATA_SETTING = "TREADLE_DATA_DIR"
-RUNTIME_SETTING = "TREADLE_RUNTIME_DIR"
+RUNTIME_SETTING = "XDG_RUNTIME_DIR"
+"""What moves the socket's folder, which the settings derive from it."""
 _ROOM_BYTES = 100 * 2**20
 """What a new cluster needs: 40 MB of tables and the first segments of the log."""
 

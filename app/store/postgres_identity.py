@@ -112,15 +112,15 @@ def give(path: Path, uid: int) -> None:
             os.chown(entry, uid, uid, follow_symlinks=False)
 
 
-def check_reachable(folder: Path, uid: int) -> None:
+def check_reachable(folder: Path, uid: int, *, setting: str) -> None:
     """Raises ConfigError when `uid` cannot pass the folders above `folder`."""
     for parent in folder.resolve().parents:
         if not parent.stat().st_mode & 0o001:
             raise ConfigError(
                 f"PostgreSQL does not run as root, user namespaces are not allowed here, and uid"
-                f" {uid} cannot pass {parent} to reach {folder}. Set TREADLE_DATA_DIR to a folder"
-                " below directories that everybody may enter (for example /var/lib/treadle), start"
-                " the service as an ordinary user, or set DATABASE_URL."
+                f" {uid} cannot pass {parent} to reach {folder}. Set {setting} to a folder"
+                " below directories that everybody may enter, start the service as an ordinary"
+                " user, or set DATABASE_URL."
             )
 
 

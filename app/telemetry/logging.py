@@ -49,4 +49,5 @@ def set_up_logging(level: str, form: Literal["json", "text"]) -> None:
     handler.setFormatter(JsonFormatter() if form == "json" else text)
     logging.basicConfig(level=level, handlers=[handler], force=True)
     logging.getLogger("uvicorn.access").disabled = True
-    logging.getLogger("sse_starlette").setLevel(logging.WARNING)
+    for chatty in ("sse_starlette", "httpx", "alembic.runtime.migration"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)

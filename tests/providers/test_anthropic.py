@@ -1,6 +1,7 @@
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import orjson
 import pytest
@@ -124,12 +125,38 @@ async def test_cookies_of_an_answer_are_not_sent_back() -> None:
 
 
 async def test_an_error_text_never_holds_the_credential() -> None:
-    step = {"http": 401, "message": "bad key my-secret-1 or sk-ant-api03-abcdefgh"}
+    told = "bad my-secret-1, my-secret-2, my-secret-3 or sk-ant-api03-abcdefgh"
     async with MessagesApi() as api, model_http_client() as client:
-        model = AnthropicModel(client=client, base_url=api.base_url, api_key="my-secret-1")
-        error = await failure(model, scripted(step))
-    assert error.message == "bad key [redacted] or [redacted]"
-    assert "my-secret-1" not in repr(error)
+        model = AnthropicModel(
+            client=client,
+            base_url=api.base_url,
+            api_key=" my-secret-1\n",
+            auth_token="my-secret-2",
+            extra_headers={"X-Gateway-Token": "my-secret-3"},
+        )
+        answer = await failure(model, scripted({"http": 401, "message": told}))
+        event = await failure(model, scripted({"text": "a", "error_after": 1, "message": told}))
+    redacted = "bad [redacted], [redacted], [redacted] or [redacted]"
+    assert (answer.message, event.message) == (redacted, redacted)
+
+
+async def test_what_follows_the_end_of_a_message_is_not_part_of_it() -> None:
+    start: dict[str, Any] = {
+        "type": "message_start",
+        "message": {"id": "msg_1", "model": "m", "usage": {}},
+    }
+    events = [
+        start,
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+        {"type": "message_stop"},
+        start,
+    ]
+    raw = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
+    async with MessagesApi() as api, model_http_client() as client:
+        model = AnthropicModel(client=client, base_url=api.base_url)
+        parts, response = await outcome(model, scripted({"raw": raw}))
+    assert [part.event["type"] for part in parts] == [each["type"] for each in events[:3]]
+    assert (response.id, response.blocks) == ("msg_1", ())
 
 
 async def test_an_error_that_is_no_json_is_named_by_its_status() -> None:

@@ -421,7 +421,7 @@ async def test_a_socket_path_that_is_too_long_is_refused() -> None:
     async with a_place() as place:
         message = await refusal(replace(place, runtime_dir=place.runtime_dir / ("x" * 90)))
         assert "longer than the 10" in message
-        assert "TREADLE_RUNTIME_DIR" in message
+        assert "XDG_RUNTIME_DIR" in message
         assert not place.data_dir.exists()
 
 
