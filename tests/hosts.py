@@ -131,13 +131,12 @@ async def host_process(environment: Mapping[str, str], log: Path) -> AsyncIterat
                 await process.wait()
 
 
-async def _ready(
-    client: httpx.AsyncClient, process: asyncio.subprocess.Process, log: Path
-) -> None:
+async def _ready(client: httpx.AsyncClient, process: asyncio.subprocess.Process, log: Path) -> None:
     async with asyncio.timeout(60):
         while True:
             if process.returncode is not None:
-                raise RuntimeError(f"the host ended: {log.read_text()[-3000:]}")
+                said = await asyncio.to_thread(log.read_text)
+                raise RuntimeError(f"the host ended: {said[-3000:]}")
             with contextlib.suppress(httpx.TransportError):
                 if (await client.get("/readyz")).status_code == 200:
                     return

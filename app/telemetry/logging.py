@@ -49,5 +49,5 @@ def set_up_logging(level: str, form: Literal["json", "text"]) -> None:
     handler.setFormatter(JsonFormatter() if form == "json" else text)
     logging.basicConfig(level=level, handlers=[handler], force=True)
     logging.getLogger("uvicorn.access").disabled = True
-    for chatty in ("sse_starlette", "httpx", "alembic.runtime.migration"):
+    for chatty in ("uvicorn.error", "sse_starlette", "httpx", "alembic.runtime.migration"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
