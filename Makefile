@@ -76,6 +76,10 @@ containers: setup ## lint the Dockerfile, validate the compose file
 lock: ## lock the requirements anew (needs uv)
 	uv pip compile pyproject.toml $(LOCK) -o requirements/run.txt
 	uv pip compile pyproject.toml --extra dev $(LOCK) -c requirements/run.txt -o requirements/dev.txt
+	echo 'setuptools>=77' | uv pip compile - $(LOCK) -o requirements/build.txt
+	echo 'hatchling' | uv pip compile - $(LOCK) -o requirements/compat-build.txt
+	echo 'claude-agent-sdk==0.2.189' | uv pip compile - $(LOCK) --emit-build-options \
+	  --no-binary claude-agent-sdk -o requirements/compat.txt # keep only the sdist's hash of the SDK
 
 LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
   --no-emit-index-url --no-emit-find-links

@@ -10,6 +10,7 @@ from app.agent.state import LoopState
 from app.domain.blocks import TextBlock, ToolUseBlock
 from app.domain.journal import Batch, Entry
 from app.domain.messages import (
+    NO_STATUS,
     ApiMessage,
     AssistantMessage,
     ResultMessage,
@@ -145,7 +146,7 @@ def result_batch(
     terminal_reason: str | None = "completed",
     end_reason: EndReason | None = None,
     errors: tuple[str, ...] = (),
-    api_error_status: int | None = None,
+    api_error_status: int | None = NO_STATUS,
     has_stop_reason: bool = True,
     ledger: tuple[LedgerRow, ...] = (),
     before: tuple[Entry, ...] = (),
@@ -171,7 +172,7 @@ def result_batch(
         permission_denials=list(state.denials),
         result=None if is_error else state.last_text,
         errors=list(errors) or None,
-        api_error_status=api_error_status,
+        api_error_status=api_error_status if is_error else None,
         ttft_ms=None if is_error else state.ttft_ms,
         user_message_uuid=state.client_uuids[0] if state.client_uuids else None,
         user_message_uuids=list(state.client_uuids) or None,

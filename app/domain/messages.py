@@ -23,6 +23,14 @@ ABSENT: Any = Field(default=None, exclude_if=_is_none)
 """Default of fields that are left out of the JSON when they have no value."""
 
 
+NO_STATUS = 0
+"""Stands for "no such field" where a null has a meaning of its own."""
+
+
+def _is_no_status(value: object) -> bool:
+    return value == NO_STATUS
+
+
 def wire_time(at: datetime) -> str:
     """Give a time as the wire has it: RFC 3339, UTC, milliseconds."""
     return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
@@ -289,7 +297,8 @@ class ResultMessage(_Wire):
     errors: list[str] | None = ABSENT
     """What went wrong. On errors only."""
     structured_output: Any = ABSENT
-    api_error_status: int | None = ABSENT
+    api_error_status: int | None = Field(default=NO_STATUS, exclude_if=_is_no_status)
+    """Of an API failure (null: no answer came). Null on `success`, left out on other errors."""
     ttft_ms: int | None = ABSENT
     user_message_uuid: str | None = ABSENT
     user_message_uuids: list[str] | None = ABSENT

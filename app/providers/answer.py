@@ -87,7 +87,7 @@ def _parts(
         return block["block"], iter(())
     if "tool" in block:
         text = json.dumps(block.get("input", {}))
-        text = text[:-1] if step.garbage else text
+        text = text[:-2] + "\\x" if step.garbage else text
         start = {"type": "tool_use", "id": block.get("id", tool_id), "name": block["tool"]}
         return {**start, "input": {}}, _deltas("input_json_delta", "partial_json", text, step.chunk)
     if "thinking" in block:

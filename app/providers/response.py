@@ -199,4 +199,4 @@ def _tool_input(text: str) -> dict[str, Any]:
 
 
 def _unparsed(text: str) -> dict[str, Any]:
-    return {"__unparsedToolInput": {"raw": text}}
+    return {"__unparsedToolInput": {"raw": text, "len": len(text.encode("utf-8", "replace"))}}

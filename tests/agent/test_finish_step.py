@@ -107,6 +107,7 @@ async def test_a_success_says_everything_that_a_client_reads() -> None:
         "usage": usage,
         "modelUsage": by_model,
         "model_usage_since_last_result": by_model,
+        "api_error_status": None,
         "permission_denials": [],
         "result": "part two",
         "ttft_ms": 7,

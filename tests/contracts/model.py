@@ -151,9 +151,11 @@ class ModelContract(ABC):
             )
             _, listed = await outcome(model, scripted({"tool": "Bash", "input": [1, 2]}))
         assert isinstance(cut.blocks[0], ToolUseBlock)
-        assert cut.blocks[0].input == {"__unparsedToolInput": {"raw": '{"command": "ls"'}}
+        assert cut.blocks[0].input == {
+            "__unparsedToolInput": {"raw": '{"command": "ls\\x', "len": 17}
+        }
         assert isinstance(listed.blocks[0], ToolUseBlock)
-        assert listed.blocks[0].input == {"__unparsedToolInput": {"raw": "[1, 2]"}}
+        assert listed.blocks[0].input == {"__unparsedToolInput": {"raw": "[1, 2]", "len": 6}}
 
     async def test_text_that_cannot_be_stored_is_repaired_visibly(self) -> None:
         step = [

@@ -193,7 +193,8 @@ async def test_tool_input_nested_too_deep_to_be_written_again_is_unparsed() -> N
         )
     [call] = response.blocks
     assert isinstance(call, ToolUseBlock)
-    assert call.input == {"__unparsedToolInput": {"raw": '{"a": ' + deep + "}"}}
+    raw = '{"a": ' + deep + "}"
+    assert call.input == {"__unparsedToolInput": {"raw": raw, "len": len(raw)}}
 
 
 async def test_a_handshake_that_never_ends_is_cut_by_the_connect_time_out() -> None:

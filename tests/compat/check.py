@@ -1,0 +1,166 @@
+"""Parses what our service says with the `claude-agent-sdk` of the environment that runs this.
+
+    python check.py JOURNALS [--live BASE_URL --key KEY]
+
+JOURNALS is a folder of `*.jsonl` files, one message a line. With `--live` a run is started at the
+service and its stream is parsed as it comes. Exit status 1 and a line each for what does not
+parse. Nothing but the standard library and the SDK is needed.
+"""
+
+import argparse
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+# The SDK is only in the environment of this check, so type checkers do not see it: hence `Any`.
+SDK: Any = importlib.import_module("claude_agent_sdk")
+PARSE: Any = importlib.import_module("claude_agent_sdk._internal.message_parser").parse_message
+
+TYPES = {
+    "system": "SystemMessage",
+    "assistant": "AssistantMessage",
+    "user": "UserMessage",
+    "result": "ResultMessage",
+    "stream_event": "StreamEvent",
+}
+BLOCKS = {
+    "text": "TextBlock",
+    "thinking": "ThinkingBlock",
+    "tool_use": "ToolUseBlock",
+    "tool_result": "ToolResultBlock",
+}
+SCRIPT = [
+    [
+        {"thinking": "hmm"},
+        {"text": "I will look."},
+        {"tool": "Bash", "input": {"command": "echo hi"}},
+    ],
+    {"text": "done"},
+]
+
+Message = dict[str, Any]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("journals", type=Path)
+    parser.add_argument("--live", metavar="BASE_URL")
+    parser.add_argument("--key", default="")
+    options = parser.parse_args()
+    files = sorted(options.journals.glob("*.jsonl"))
+    if not files:
+        return complain([f"no journals in {options.journals}"])
+    troubles = []
+    for path in files:
+        messages = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        troubles += [f"{path.stem} {trouble}" for trouble in troubles_of(messages)]
+    if options.live:
+        live = list(live_messages(options.live, options.key))
+        say(f"a live run sent {len(live)} messages and previews")
+        troubles += [f"live {trouble}" for trouble in [*troubles_of(live), *missing_of(live)]]
+    version = SDK.__version__
+    say(f"claude-agent-sdk {version}: {len(files)} journals, {len(troubles)} troubles")
+    return complain(troubles)
+
+
+def troubles_of(messages: list[Message]) -> Iterator[str]:
+    for number, message in enumerate(messages, 1):
+        try:
+            parsed = PARSE(message)
+        except SDK.ClaudeSDKError as error:
+            yield f"message {number}: {error}"
+            continue
+        if type(parsed).__name__ != TYPES.get(message["type"]):
+            yield f"message {number}: {message['type']} was parsed as {type(parsed).__name__}"
+        elif (wrong := wrong_of(message, parsed)) is not None:
+            yield f"message {number}: {wrong}"
+
+
+def wrong_of(message: Message, parsed: Any) -> str | None:  # an object of the SDK
+    """Say what the parsed message lost, if it did."""
+    fields = {"uuid": "uuid", "session_id": "session_id", "subtype": "subtype"}
+    if message["type"] == "result":
+        fields |= {"modelUsage": "model_usage", "usage": "usage", "result": "result"}
+        fields |= {"errors": "errors", "total_cost_usd": "total_cost_usd"}
+    for name, attribute in fields.items():
+        if hasattr(parsed, attribute) and getattr(parsed, attribute) != message.get(name):
+            return f"{name} is {getattr(parsed, attribute)!r}, not {message.get(name)!r}"
+    content = message.get("message", {}).get("content")
+    if isinstance(content, list):
+        kinds = [type(block).__name__ for block in parsed.content]
+        if kinds != [BLOCKS[block["type"]] for block in content]:
+            return f"its blocks were parsed as {kinds}"
+    return None
+
+
+def missing_of(messages: list[Message]) -> Iterator[str]:
+    """Say what a live run should have had and did not."""
+    shown = [message.get("subtype", message["type"]) for message in messages]
+    if shown[:1] != ["init"] or shown[-1:] != ["success"]:
+        yield f"does not go from init to success: {shown}"
+    for kind in TYPES.keys() - {message["type"] for message in messages}:
+        yield f"has no {kind}"
+
+
+# -- a live run -------------------------------------------------------------------------------
+
+
+def live_messages(base_url: str, key: str) -> Iterator[Message]:
+    """Start a run and yield its messages and previews as they come."""
+    address = urlsplit(base_url)
+    connection = HTTPConnection(address.hostname or "", address.port, timeout=60)
+    body = {
+        "prompt": f"Do it. <<script {json.dumps(SCRIPT)} >>",
+        "stream": True,
+        "options": {
+            "model": "claude-sonnet-5",
+            "allowed_tools": ["Bash"],
+            "include_partial_messages": True,
+        },
+    }
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    connection.request("POST", "/v1/runs", json.dumps(body), headers)
+    answer = connection.getresponse()
+    if answer.status != 200:
+        raise SystemExit(f"the run was refused: {answer.status} {answer.read().decode()}")
+    for event, data in frames(line.decode().rstrip("\n") for line in answer):
+        if event == "end":
+            break
+        if event in {"message", "preview"}:
+            yield json.loads(data)
+    else:
+        raise SystemExit("the stream broke off")
+    connection.close()
+
+
+def frames(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
+    """Yield the event and the data of each frame of a stream."""
+    event, data = "", ""
+    for line in lines:
+        name, _, value = line.partition(": ")
+        if name == "event":
+            event = value
+        elif name == "data":
+            data = value
+        elif not line and event:
+            yield event, data
+            event, data = "", ""
+
+
+def complain(troubles: list[str]) -> int:
+    for trouble in troubles:
+        say(trouble)
+    return 1 if troubles else 0
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""A record that agrees with a trace, made of the trace alone: the meta-test starts from it."""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Any
+
+from tests.traces.differences import expected_form
+from tests.traces.normal import Json, Like, Record
+from tests.traces.scenario import CWD, Line, Scenario, scenario_of
+
+
+def agreeing_record(lines: Sequence[Line]) -> Record:
+    """Give what a service would have done that follows the trace and our decisions."""
+    scenario = scenario_of(lines)
+    form = expected_form(lines, scenario)
+    numbers = count(1)
+    messages = [_wire(message, next(numbers)) for message in _spelt(form.messages)]
+    requests = [_spelt(request) for request in form.requests]
+    _with_scripts((messages, requests), scenario)
+    return Record(messages, requests, form.tool_events)
+
+
+def _wire(message: Json, number: int) -> Json:
+    """Give every key that the form says is there a value, and uuids of their own."""
+    wire: Json = dict.fromkeys(message["keys"], 0) | message
+    del wire["keys"]
+    wire["uuid"] = f"00000000-0000-4000-8000-{number:012d}"
+    if "cwd" in wire:
+        wire["cwd"] = CWD
+    if "message" in wire:
+        wire["message"] = dict.fromkeys(wire["message"]["keys"], 0) | wire["message"]
+        del wire["message"]["keys"]
+    if isinstance(note := wire.get("tool_use_result"), dict):
+        wire["tool_use_result"] = dict.fromkeys(note["keys"], 0)
+    elif note == "list":
+        wire["tool_use_result"] = []
+    return wire
+
+
+def _spelt(value: Any) -> Any:  # any JSON value
+    """Put texts in place of patterns and marks."""
+    if isinstance(value, dict):
+        return {key: _spelt(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_spelt(item) for item in value]
+    if isinstance(value, Like):
+        return _spelt(value.example)
+    if not isinstance(value, str):
+        return value
+    text = value.replace("<long:tool_use_error>", "<tool_use_error>no</tool_use_error>")
+    text = re.sub(r"<long:.*>", "word " * 20, text)
+    return text.replace("<cwd>", CWD).replace("<sig>", "c2lnbmF0dXJl")
+
+
+def _with_scripts(everything: Any, scenario: Scenario) -> None:  # JSON values
+    """Write the scripts back into the prompts."""
+    for block in _text_blocks(everything):
+        for prompt in scenario.prompts:
+            words = prompt.text.partition("<<script")[0].split()
+            if block["text"] == " ".join((*words, "<script>")):
+                block["text"] = prompt.text
+
+
+def _text_blocks(value: Any) -> Iterator[Json]:  # any JSON value
+    if isinstance(value, dict):
+        if value.get("type") == "text" and "text" in value:
+            yield value
+        for item in value.values():
+            yield from _text_blocks(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _text_blocks(item)

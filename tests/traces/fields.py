@@ -1,0 +1,99 @@
+"""The fields that a trace fixes, by kind of message. What stands on no list is left out."""
+
+from collections.abc import Mapping, Sequence
+
+USAGE_FIELDS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_creation_input_tokens",
+    "cache_read_input_tokens",
+)
+MODEL_USAGE_FIELDS = (
+    "inputTokens",
+    "outputTokens",
+    "cacheReadInputTokens",
+    "cacheCreationInputTokens",
+    "costUSD",
+    "contextWindow",
+    "maxOutputTokens",
+    "canonicalModel",
+    "costBasis",
+)
+RESULT_FIELDS = ("subtype", "is_error", "num_turns", "stop_reason", "permission_denials")
+OPTIONAL_RESULT_FIELDS = ("terminal_reason", "result", "errors", "api_error_status")
+SYSTEM_FIELDS: Mapping[str, Sequence[str]] = {
+    "init": ("model", "permissionMode"),
+    "thinking_tokens": ("estimated_tokens", "estimated_tokens_delta"),
+}
+REQUEST_FIELDS = ("model", "stream", "max_tokens")
+OPTIONAL_REQUEST_FIELDS = ("thinking", "output_config")
+BLOCK_FIELDS: Mapping[str, Sequence[str]] = {
+    "text": ("text",),
+    "thinking": ("thinking", "signature"),
+    "tool_use": ("id", "name", "input"),
+    "tool_result": ("tool_use_id", "content"),
+}
+KEYS: Mapping[str, frozenset[str]] = {
+    "system": frozenset(
+        (
+            "agents",
+            "apiKeySource",
+            "claude_code_version",
+            "cwd",
+            "mcp_servers",
+            "model",
+            "output_style",
+            "permissionMode",
+            "plugins",
+            "session_id",
+            "skills",
+            "slash_commands",
+            "subtype",
+            "tools",
+            "type",
+            "uuid",
+        )
+    ),
+    "assistant": frozenset(
+        ("error", "message", "parent_tool_use_id", "session_id", "timestamp", "type", "uuid")
+    ),
+    "user": frozenset(
+        (
+            "message",
+            "parent_tool_use_id",
+            "session_id",
+            "timestamp",
+            "tool_result_meta",
+            "tool_use_result",
+            "type",
+            "uuid",
+        )
+    ),
+    "result": frozenset(
+        (
+            "api_error_status",
+            "duration_api_ms",
+            "duration_ms",
+            "errors",
+            "is_error",
+            "modelUsage",
+            "model_usage_since_last_result",
+            "num_turns",
+            "permission_denials",
+            "result",
+            "session_id",
+            "stop_reason",
+            "subtype",
+            "terminal_reason",
+            "total_cost_usd",
+            "ttft_ms",
+            "type",
+            "usage",
+            "uuid",
+        )
+    ),
+}
+"""Keys whose presence is compared, also where the value is not."""
+MESSAGE_KEYS = frozenset(
+    ("content", "id", "model", "role", "stop_reason", "stop_sequence", "type", "usage")
+)

@@ -1,0 +1,253 @@
+"""The normal form: what a trace fixes, of a golden trace and of a record of ours alike.
+
+Left out is what stands on no list here: durations, timestamps, the values of uuids, offered
+tools, and fields that describe the reference's own product.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.traces.fields import (
+    BLOCK_FIELDS,
+    KEYS,
+    MESSAGE_KEYS,
+    MODEL_USAGE_FIELDS,
+    OPTIONAL_REQUEST_FIELDS,
+    OPTIONAL_RESULT_FIELDS,
+    REQUEST_FIELDS,
+    RESULT_FIELDS,
+    SYSTEM_FIELDS,
+    USAGE_FIELDS,
+)
+from tests.traces.scenario import Line
+
+Json = dict[str, Any]
+
+COST_DIGITS = 10
+
+_SCRIPT = re.compile(r"\s*<<script .*>>\s*", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """Stands in an expected form where our text only has to match."""
+
+    pattern: str
+    example: str
+    """A text that matches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What is compared."""
+
+    messages: list[Json]
+    """In wire order, all sessions of the scenario together."""
+    requests: list[Json]
+    """Of the model, in order."""
+    tool_events: list[str] = field(default_factory=list)
+    """`start ro a`, `end ro a`: seen from inside the custom tools."""
+    prompts: list[str] = field(default_factory=list)
+    """As they were sent. Of a golden trace only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What our service did for a scenario."""
+
+    messages: list[Json]
+    """The journal rows of every run, decoded, in the order of the runs."""
+    requests: list[Json]
+    """Bodies of the model requests."""
+    tool_events: list[str]
+
+
+# -- a golden trace ---------------------------------------------------------------------------
+
+
+def form_of_trace(lines: Sequence[Line]) -> Form:
+    """Give the normal form of a trace file."""
+    form = Form([], [])
+    for number, line in enumerate(lines[1:], 2):
+        try:
+            _take(form, line)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"line {number} of the trace is malformed") from error
+    return form
+
+
+def _take(form: Form, line: Line) -> None:
+    match line:
+        case {"type": "_request"}:
+            form.requests.append(_request(line))
+        case {"type": "_note", "event": "tool_start" | "tool_end" as event}:
+            form.tool_events.append(f"{event.removeprefix('tool_')} {line['tool']} {line['n']}")
+        case {"dir": "send", "type": "user"}:
+            form.prompts.append(line["content"])
+        case {"type": "_note" | "control_request" | "control_response"}:
+            return
+        case _:
+            form.messages.append(_message(line, line["keys"], line.get("message", {}).get("keys")))
+
+
+# -- a record of ours -------------------------------------------------------------------------
+
+
+def form_of_record(record: Record) -> Form:
+    """Give the normal form of what our service did.
+
+    Raises `ValueError` for messages that share a uuid or lack what every message has.
+    """
+    uuids = [message.get("uuid") for message in record.messages]
+    if len(set(uuids)) != len(uuids):
+        raise ValueError("two messages share a uuid")
+    try:
+        return _form_of_record(record)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"the record is malformed: {error!r}") from error
+
+
+def _form_of_record(record: Record) -> Form:
+    names = _Names(_cwd(record.messages))
+    messages = [names.shown(message) for message in record.messages]
+    for message in messages:
+        names.rename(message)
+    requests = [names.shown(body) for body in record.requests]
+    for body in requests:
+        for message in body["messages"]:
+            names.rename_blocks(message["content"])
+    own = [_message(m, m.keys(), m["message"].keys() if "message" in m else None) for m in messages]
+    return Form(own, [_request(body) for body in requests], record.tool_events)
+
+
+def _cwd(messages: Iterable[Json]) -> str:
+    return next((str(message["cwd"]) for message in messages if "cwd" in message), "")
+
+
+class _Names:
+    """Symbolic names of ids, numbered in order of first appearance."""
+
+    def __init__(self, cwd: str) -> None:
+        self._cwd = cwd
+        self._known: dict[str, dict[str, str]] = {}
+        self._signatures: set[str] = set()
+
+    def name(self, kind: str, value: str) -> str:
+        known = self._known.setdefault(kind, {})
+        return known.setdefault(value, f"{kind}-{len(known) + 1}")
+
+    def shown(self, value: Any) -> Any:  # any JSON value
+        """Give a copy in which texts show `<cwd>` and `<script>`."""
+        if isinstance(value, str):
+            return _SCRIPT.sub(" <script>", value).replace(self._cwd or "<cwd>", "<cwd>")
+        if isinstance(value, dict):
+            return {key: self.shown(item) for key, item in value.items()}
+        return [self.shown(item) for item in value] if isinstance(value, list) else value
+
+    def rename(self, message: Json) -> None:
+        """Put names in place of the ids of a message."""
+        message["session_id"] = self.name("session", message["session_id"])
+        if message.get("parent_tool_use_id"):
+            message["parent_tool_use_id"] = self.name("tool", message["parent_tool_use_id"])
+        if message["type"] == "assistant":
+            message["message"]["id"] = self.name("msg", message["message"]["id"])
+        if "message" in message:
+            content = message["message"]["content"]
+            blocks = content if isinstance(content, list) else []
+            self._signatures |= {b["signature"] for b in blocks if b.get("signature")}
+            self.rename_blocks(blocks)
+        for entry in (*message.get("tool_result_meta", ()), *message.get("permission_denials", ())):
+            key = "id" if "id" in entry else "tool_use_id"
+            entry[key] = self.name("tool", entry[key])
+
+    def rename_blocks(self, content: str | list[Json]) -> None:
+        for block in content if isinstance(content, list) else ():
+            if block["type"] == "tool_use":
+                block["id"] = self.name("tool", block["id"])
+            elif block["type"] == "tool_result":
+                block["tool_use_id"] = self.name("tool", block["tool_use_id"])
+            elif block.get("signature") in self._signatures:
+                block["signature"] = "<sig>"  # another one than on the wire stays, and is noticed
+
+
+# -- both -------------------------------------------------------------------------------------
+
+
+def _message(line: Line, keys: Iterable[str], message_keys: Iterable[str] | None) -> Json:
+    kind = line["type"]
+    form: Json = {
+        "type": kind,
+        "session_id": line["session_id"],
+        "keys": sorted(KEYS[kind] & set(keys)),
+    }
+    match kind:
+        case "system":
+            form |= _needed(line, ("subtype", *SYSTEM_FIELDS.get(line["subtype"], ())))
+        case "assistant":
+            form |= _needed(line, ("parent_tool_use_id",)) | _picked(line, ("error",))
+            form["message"] = _content(line["message"], message_keys)
+            form["message"] |= _needed(line["message"], ("id", "model", "stop_reason"))
+            form["message"]["usage"] = _needed(line["message"]["usage"], USAGE_FIELDS)
+        case "user":
+            form |= _needed(line, ("parent_tool_use_id",))
+            form |= _picked(line, ("tool_result_meta", "isReplay", "isSynthetic"))
+            form["message"] = _content(line["message"], message_keys)
+            if "tool_use_result" in line:
+                form["tool_use_result"] = _structured(line["tool_use_result"])
+        case "result":
+            form |= _needed(line, RESULT_FIELDS) | _picked(line, OPTIONAL_RESULT_FIELDS)
+            form["total_cost_usd"] = round(line["total_cost_usd"], COST_DIGITS)
+            form["usage"] = _needed(line["usage"], USAGE_FIELDS)
+            form["modelUsage"] = {m: _spend(spend) for m, spend in line["modelUsage"].items()}
+    return form
+
+
+def _content(body: Json, keys: Iterable[str] | None) -> Json:
+    return {"keys": sorted(MESSAGE_KEYS & set(keys or ())), "content": _blocks(body["content"])}
+
+
+def _request(body: Line) -> Json:
+    fields = _needed(body, REQUEST_FIELDS) | _picked(body, OPTIONAL_REQUEST_FIELDS)
+    return {**fields, "messages": _conversation(body["messages"])}
+
+
+def _needed(source: Mapping[str, Any], names: Iterable[str]) -> Json:
+    return {name: source[name] for name in names}
+
+
+def _picked(source: Mapping[str, Any], names: Iterable[str]) -> Json:
+    return {name: source[name] for name in names if name in source}
+
+
+def _spend(spend: Mapping[str, Any]) -> Json:
+    return {**_needed(spend, MODEL_USAGE_FIELDS), "costUSD": round(spend["costUSD"], COST_DIGITS)}
+
+
+def _structured(value: object) -> object:
+    """Give a tool's structured output as traces show it: a text, `list`, or the keys."""
+    if isinstance(value, dict):
+        golden = value.get("keys")
+        return {"keys": golden if isinstance(golden, list) else sorted(value)}
+    return "list" if isinstance(value, list) else value
+
+
+def _blocks(content: str | Sequence[Json]) -> list[Json]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    blocks = [{key: item for key, item in b.items() if key != "cache_control"} for b in content]
+    for block in blocks:
+        _needed(block, BLOCK_FIELDS.get(block["type"], ()))
+    return blocks
+
+
+def _conversation(messages: Iterable[Json]) -> list[Json]:
+    """Drop the product's reminders, and its system-role messages, which are nothing else."""
+    reminder = {"type": "text", "text": "<reminder>"}
+    kept = []
+    for message in messages:
+        blocks = [block for block in _blocks(message["content"]) if block != reminder]
+        if message["role"] != "system" or blocks:
+            kept.append({"role": message["role"], "content": blocks})
+    return kept

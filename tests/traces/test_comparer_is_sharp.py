@@ -1,0 +1,242 @@
+"""The comparer notices every change to a trace, and every change to what our service did."""
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from tests.traces.agreeing import agreeing_record
+from tests.traces.compare import disagreements
+from tests.traces.differences import DIFFERENCES, Difference
+from tests.traces.fields import KEYS, MESSAGE_KEYS
+from tests.traces.normal import Record, form_of_trace
+from tests.traces.scenario import FOLDER, Line, read_trace, scenario_of, trace_names
+
+EVERY_KEY = MESSAGE_KEYS.union(*KEYS.values())
+
+Path = tuple[str | int, ...]
+Change = tuple[str, Any]
+"""What was done, in words, and the changed value."""
+
+SAYS_NOTHING = {
+    # how a trace was seen, and the reference's own product
+    *("dir", "kind", "n_tools", "tools", "mcp_servers", "apiKeySource", "thinking_display"),
+    *("queued_turn_count", "result_index", "safety_stops"),
+    # what differs between two runs
+    *("uuid", "timestamp", "cwd", "duration_ms", "duration_api_ms", "ttft_ms"),
+    # what traces do not show
+    *("claude_code_version", "agents", "skills", "slash_commands", "plugins", "output_style"),
+    *("model_usage_since_last_result", "message.type", "message.role", "message.stop_sequence"),
+}
+"""Names whose values are not compared. Whether ours are there still is."""
+
+FREE_SWAPS = frozenset(
+    {
+        # two Bash: ours keep their order (B10), and no request shows the reference's
+        ("max_turns_2_parallel", "tool-4", "tool-3"),
+    }
+)
+"""Neighbours whose order in the trace says nothing."""
+
+
+@pytest.mark.parametrize("name", trace_names())
+def test_a_record_that_follows_the_trace_agrees_with_it(name: str) -> None:
+    lines = read_trace(name)
+    assert disagreements(lines, agreeing_record(lines)) == []
+
+
+@pytest.mark.parametrize("name", trace_names())
+def test_every_change_to_a_trace_is_noticed(name: str) -> None:
+    lines = read_trace(name)
+    record = agreeing_record(lines)
+    unnoticed = [said for said, changed in changes_of_trace(lines) if agree(changed, record)]
+    assert unnoticed == []
+
+
+@pytest.mark.parametrize("name", trace_names())
+def test_every_change_to_what_we_did_is_noticed(name: str) -> None:
+    lines = read_trace(name)
+    changes = changes_of_record(agreeing_record(lines))
+    unnoticed = [said for said, changed in changes if agree(lines, changed)]
+    assert unnoticed == []
+
+
+def test_orders_that_say_nothing_are_just_those_listed() -> None:
+    for name, first, second in FREE_SWAPS:
+        lines = read_trace(name)
+        results = [i for i, line in enumerate(lines) if answers(line) in (first, second)]
+        swapped = exchanged(lines, *results)
+        assert [answers(line) for line in lines if answers(line)] != [
+            answers(line) for line in swapped if answers(line)
+        ]
+        assert disagreements(swapped, agreeing_record(lines)) == []
+
+
+def test_each_difference_cites_a_decision_and_changes_some_trace() -> None:
+    listed = (FOLDER.parent / "README.md").read_text()
+    for difference in DIFFERENCES:
+        assert f"\n| {difference.cites} |" in listed, difference
+        assert any(changes(difference, name) for name in trace_names()), difference
+
+
+def changes(difference: Difference, name: str) -> bool:
+    lines = read_trace(name)
+    plain, rewritten = form_of_trace(lines), form_of_trace(lines)
+    difference.rewrite(rewritten, scenario_of(lines))
+    return rewritten != plain
+
+
+def agree(lines: Sequence[Line], record: Record) -> bool:
+    try:
+        return disagreements(lines, record) == []
+    except ValueError:  # the trace or the record makes no sense any more
+        return False
+
+
+# -- changes to a trace -----------------------------------------------------------------------
+
+
+def changes_of_trace(lines: Sequence[Line]) -> Iterator[tuple[str, list[Line]]]:
+    name = lines[0]["scenario"]
+    compared = [i for i, line in enumerate(lines) if i and sort_of(line)]
+    for i in compared:
+        yield f"line {i + 1} deleted", [*lines[:i], *lines[i + 1 :]]
+        yield f"line {i + 1} doubled", [*lines[:i], lines[i], *lines[i:]]
+        for said, changed in altered(lines[i]):
+            if sort_of(lines[i]) == "prompt" and "keys" in said:
+                continue  # the reference's own form of a prompt
+            yield f"line {i + 1}: {said}", [*lines[:i], changed, *lines[i + 1 :]]
+        following = next(
+            (j for j in compared if j > i and sort_of(lines[j]) == sort_of(lines[i])), 0
+        )
+        if following and (name, answers(lines[i]), answers(lines[following])) not in FREE_SWAPS:
+            yield f"lines {i + 1} and {following + 1} swapped", exchanged(lines, i, following)
+
+
+def sort_of(line: Line) -> str:
+    """Which order a line takes part in; empty if it is not compared."""
+    match line:
+        case {"type": "_request"}:
+            return "request"
+        case {"type": "_note", "event": "tool_start" | "tool_end"}:
+            return "tool event"
+        case {"type": "_note" | "control_request" | "control_response"}:
+            return ""
+        case {"dir": "send"}:
+            return "prompt"
+    return "message"
+
+
+def answers(line: Line) -> str:
+    content = line["message"]["content"] if line.get("type") == "user" and "message" in line else []
+    return content[0].get("tool_use_id", "") if isinstance(content, list) and content else ""
+
+
+def exchanged(items: Sequence[Any], i: int, j: int) -> list[Any]:
+    changed = list(items)
+    changed[i], changed[j] = changed[j], changed[i]
+    return changed
+
+
+# -- changes to a record ----------------------------------------------------------------------
+
+
+def changes_of_record(record: Record) -> Iterator[tuple[str, Record]]:
+    once = ids_seen_once(record)
+    for said, messages in changes_of_items(record.messages, once):
+        yield f"message {said}", Record(messages, record.requests, record.tool_events)
+    for said, requests in changes_of_items(record.requests, once):
+        yield f"request {said}", Record(record.messages, requests, record.tool_events)
+    for said, events in changes_of_items(record.tool_events, once):
+        yield f"tool event {said}", Record(record.messages, record.requests, events)
+
+
+def changes_of_items(
+    items: Sequence[Any], once: tuple[str, ...]
+) -> Iterator[tuple[str, list[Any]]]:
+    for i, item in enumerate(items):
+        yield f"{i} deleted", [*items[:i], *items[i + 1 :]]
+        yield f"{i} doubled", [*items[: i + 1], fresh(item), *items[i + 1 :]]
+        if i and not are_ties(items[i - 1], item):
+            yield f"{i - 1} and {i} swapped", exchanged(items, i - 1, i)
+        for said, changed in altered(item, once):
+            yield f"{i}: {said}", [*items[:i], changed, *items[i + 1 :]]
+
+
+def fresh(item: Any) -> Any:
+    return {**item, "uuid": "another"} if isinstance(item, dict) and "uuid" in item else item
+
+
+def are_ties(first: Any, second: Any) -> bool:
+    """Results of read-only calls that end at the same time may come in either order."""
+    quick = ["a.txt\nb.txt", "1\talpha\n2\tbeta\n3\t", "1\tbravo\n2\t"]
+    both = [m["message"]["content"][0] for m in (first, second) if "message" in m]
+    return len(both) == 2 and all(block.get("content") in quick for block in both)
+
+
+def ids_seen_once(record: Record) -> tuple[str, ...]:
+    """Ids of responses with one block: nothing else says that they should be others."""
+    ids = [m["message"]["id"] for m in record.messages if m["type"] == "assistant"]
+    return tuple(each for each in ids if ids.count(each) == 1)
+
+
+# -- changes to a JSON value ------------------------------------------------------------------
+
+
+def altered(value: Any, once: tuple[str, ...] | None = None) -> Iterator[Change]:
+    """Change each leaf, drop each key and each item that says something, one at a time.
+
+    `once`: ids that may change in a record; None for a line of a trace.
+    """
+    for path, leaf in walked(value, ()):
+        is_leaf = not isinstance(leaf, dict | list) or not leaf
+        if is_leaf and says_something(path, leaf) and leaf not in (once or ()):
+            yield f"{path} altered", with_change(value, path, other(leaf))
+        if once is not None or (says_something(path, leaf) and not is_reminder(leaf)):
+            yield f"{path} dropped", with_change(value, path, None, is_drop=True)
+
+
+def walked(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    """Yield every part of a value, with its path."""
+    if isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield (*path, key), item
+            yield from walked(item, (*path, key))
+
+
+def says_something(path: Path, leaf: Any) -> bool:
+    names = [part for part in path if isinstance(part, str)]
+    if names[-1] == "keys":
+        is_of_tool = names[-2:-1] == ["tool_use_result"]
+        return isinstance(path[-1], int) and (is_of_tool or leaf in EVERY_KEY)
+    if "tool_use_result" in names[:-1] or (names[-1] == "tool_use_result" and leaf == []):
+        return False  # only its keys are compared, and that it is a list
+    return not SAYS_NOTHING & {*names, ".".join(names[-2:])}
+
+
+def is_reminder(part: Any) -> bool:
+    return isinstance(part, dict) and "<reminder>" in (part.get("text"), part.get("content"))
+
+
+def other(leaf: Any) -> Any:
+    match leaf:
+        case bool():
+            return not leaf
+        case int() | float():
+            return leaf + 1000
+        case []:
+            return ["~"]
+    return "~"
+
+
+def with_change(value: Any, path: Path, new: Any, *, is_drop: bool = False) -> Any:
+    changed = copy.deepcopy(value)
+    holder = changed
+    for part in path[:-1]:
+        holder = holder[part]
+    if is_drop:
+        del holder[path[-1]]
+    else:
+        holder[path[-1]] = new
+    return changed

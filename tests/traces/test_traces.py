@@ -1,0 +1,34 @@
+"""Our service plays the scenarios of the golden traces and does what they say.
+
+`TREADLE_TRACE_JOURNALS` may name a folder, into which the journal of each scenario is written.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.traces.compare import disagreements
+from tests.traces.http_driver import HttpDriver
+from tests.traces.normal import Record
+from tests.traces.scenario import read_trace, scenario_of, trace_names
+
+# Read here, since tests themselves run without the developer's environment.
+JOURNALS = os.environ.get("TREADLE_TRACE_JOURNALS")
+
+
+@pytest.mark.parametrize("name", trace_names())
+async def test_our_journal_and_our_requests_agree_with_the_trace(
+    name: str, driver: HttpDriver
+) -> None:
+    lines = read_trace(name)
+    record = await driver.play(scenario_of(lines))
+    if JOURNALS:
+        keep(Path(JOURNALS) / f"{name}.jsonl", record)
+    if departures := disagreements(lines, record):
+        pytest.fail("\n  ".join((f"{name} departs from its trace:", *departures)), pytrace=False)
+
+
+def keep(path: Path, record: Record) -> None:
+    path.write_text("".join(f"{json.dumps(message)}\n" for message in record.messages))
