@@ -71,7 +71,8 @@ class Inbox(Protocol):
     async def take(self) -> Sequence[Prompt]:
         """Give the prompts of this run that are not in the journal yet, oldest first.
 
-        A prompt is taken when the batch that names it is journalled, not before.
+        A prompt is taken when the batch that names it is journalled, not before. Asked before
+        each model request, so it is cheap while nothing came.
         """
         ...
 
@@ -85,6 +86,10 @@ class Previews(Protocol):
 
     def abort(self, message_id: str, reason: str) -> None:
         """Say that the open message will not be completed (retry, cancel)."""
+        ...
+
+    def complete(self) -> None:
+        """Say that the open message is complete: it is about to be journalled."""
         ...
 
 

@@ -19,6 +19,7 @@ from app.domain.messages import (
     WireUsage,
     wire_time,
 )
+from app.domain.model import PartialResponse
 from app.domain.runs import EndReason, Outcome
 from app.domain.tools import ToolResult
 from app.domain.usage import LedgerRow, Spend, Usage
@@ -103,18 +104,31 @@ def failure(
     )
 
 
-def interrupted(state: LoopState, effects: Stamps) -> Batch:
-    """End a run that its client cancelled: open calls are closed, then the marker (loop 5)."""
+def interrupted(
+    state: LoopState,
+    effects: Stamps,
+    *,
+    end_reason: EndReason = "cancelled",
+    partial: PartialResponse | None = None,
+) -> Batch:
+    """End a run that its client cancelled (loop 5).
+
+    Text of a cut response is kept as an aborted block, and what it cost is estimated; open calls
+    are closed with a rejection; then comes the marker.
+    """
     open_calls = state.open_calls
     marker = INTERRUPT_MARKER_TOOLS if open_calls else INTERRUPT_MARKER
+    ledger = (_estimate(partial, effects),) if partial else ()
     return result_batch(
-        state,
+        state.apply(Batch(ledger=ledger)),
         effects,
         subtype="error_during_execution",
         terminal_reason="aborted_tools" if open_calls else "aborted_streaming",
-        end_reason="cancelled",
+        end_reason=end_reason,
         errors=("The run was cancelled.",),
+        ledger=ledger,
         before=(
+            *_aborted(partial, state, effects),
             *(_rejection(call, state, effects) for call in open_calls),
             note_entry(marker, state, effects),
         ),
@@ -223,3 +237,38 @@ def _terminal_reason(error: ModelError) -> str:
 def _rejection(call: ToolUseBlock, state: LoopState, effects: Stamps) -> Entry:
     result = ToolResult(INTERRUPTED_TEXT, is_error=True)
     return result_entry(call.id, result, state, effects, rejected_by="user")
+
+
+def _aborted(
+    partial: PartialResponse | None, state: LoopState, effects: Stamps
+) -> tuple[Entry, ...]:
+    if partial is None:
+        return ()
+    messages = (
+        AssistantMessage(
+            session_id=state.run.session_id,
+            uuid=effects.clock.uuid(),
+            message=ApiMessage(
+                id=partial.message_id,
+                model=partial.model,
+                content=[TextBlock(text=text)],
+                stop_reason=None,
+                usage=WireUsage.of(partial.usage),
+            ),
+            timestamp=wire_time(effects.clock.now()),
+            aborted=True,
+        )
+        for text in partial.texts
+    )
+    return tuple(Entry.of(message) for message in messages)
+
+
+def _estimate(partial: PartialResponse, effects: Stamps) -> LedgerRow:
+    usage = partial.usage
+    return LedgerRow(
+        model=partial.model,
+        usage=usage,
+        cost_usd=effects.models.cost_usd(partial.model, usage, effects.clock.now()),
+        http_status=None,
+        estimated=True,
+    )

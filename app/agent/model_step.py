@@ -8,6 +8,7 @@ import orjson
 from app.agent.effects import Effects
 from app.agent.finish_step import budget_spent, failure, result_batch
 from app.agent.prompt import system_texts
+from app.agent.start_step import take_in
 from app.agent.state import EMPTY_RESPONSE, LoopState
 from app.domain.blocks import Block, TextBlock, ToolUseBlock
 from app.domain.journal import Batch, Entry
@@ -37,7 +38,14 @@ JITTER = 0.25
 
 
 async def ask_model(state: LoopState, effects: Effects) -> AsyncGenerator[Batch]:
-    """Make a model request until it succeeds, cannot succeed, or the retries are used up."""
+    """Make a model request until it succeeds, cannot succeed, or the retries are used up.
+
+    Prompts that came meanwhile enter the conversation first (decisions B25).
+    """
+    if prompts := await effects.inbox.take():
+        taken = take_in(prompts, state, effects)
+        yield taken
+        state = state.apply(taken)
     request = build_request(state, effects)
     attempt = 0
     while True:
@@ -125,12 +133,14 @@ async def _respond(request: ModelRequest, effects: Effects) -> ModelResponse:
         try:
             async for part in parts:
                 if isinstance(part, ModelResponse):
+                    effects.previews.complete()
                     return part
                 message_id = part.message_id
                 effects.previews.publish(part)
-        except BaseException:
+        except BaseException as error:
             if message_id is not None:
-                effects.previews.abort(message_id, "broken")
+                why = "broken" if isinstance(error, ModelError) else "cancelled"
+                effects.previews.abort(message_id, why)
             raise
     raise RuntimeError("the model's stream ended without a response or an error")
 

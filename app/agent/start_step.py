@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
-from app.agent.effects import Effects
+from app.agent.effects import Effects, Stamps
 from app.agent.state import LoopState
 from app.domain.journal import Batch, Entry
 from app.domain.messages import InitMessage, Prompt, UserContent, UserMessage, wire_time
@@ -12,8 +12,18 @@ from app.domain.messages import InitMessage, Prompt, UserContent, UserMessage, w
 async def start(state: LoopState, effects: Effects) -> AsyncGenerator[Batch]:
     """Journal `init` and every prompt that waits for the run, in one batch."""
     prompts = await effects.inbox.take()
-    entries = (_init(state, effects, prompts), *(_replay(p, state, effects) for p in prompts))
-    yield Batch(entries, consumed=tuple(prompt.id for prompt in prompts))
+    yield take_in(prompts, state, effects, before=(_init(state, effects, prompts),))
+
+
+def take_in(
+    prompts: Sequence[Prompt], state: LoopState, effects: Stamps, before: tuple[Entry, ...] = ()
+) -> Batch:
+    """Give the batch in which prompts enter the conversation."""
+    return Batch(
+        (*before, *(_replay(prompt, state, effects) for prompt in prompts)),
+        consumed=tuple(prompt.id for prompt in prompts),
+        steered=sum(prompt.is_steer for prompt in prompts),
+    )
 
 
 def _init(state: LoopState, effects: Effects, prompts: Sequence[Prompt]) -> Entry:
@@ -34,10 +44,12 @@ def _init(state: LoopState, effects: Effects, prompts: Sequence[Prompt]) -> Entr
     )
 
 
-def _replay(prompt: Prompt, state: LoopState, effects: Effects) -> Entry:
+def _replay(prompt: Prompt, state: LoopState, effects: Stamps) -> Entry:
     facts: dict[str, Any] = {"inbox": prompt.id}
     if prompt.has_client_uuid:
         facts["client_uuid"] = prompt.uuid
+    if state.awaits_model and state.results:
+        facts["steered"] = True
     message = UserMessage(
         session_id=state.run.session_id,
         uuid=prompt.uuid,

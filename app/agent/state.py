@@ -28,6 +28,10 @@ from app.domain.options import AgentOptions
 from app.domain.tools import ToolFacts, ToolMemory
 from app.domain.usage import Spend
 
+STEER_NOTICE = (
+    "While you were working, the user sent the message below. Take it into account from here on, "
+    "and go on with the task unless it says otherwise:\n\n"
+)
 EMPTY_RESPONSE = "empty_response"
 """Fact on the nudge that follows a response without content: the response itself is no row."""
 
@@ -112,7 +116,7 @@ class LoopState:
             case AssistantMessage():
                 return state if message.error else _answered(state, message)
             case UserMessage():
-                return _heard(state, message)
+                return _heard(state, message, is_steered=bool(facts and facts.get("steered")))
             case ResultMessage():
                 return replace(state, result=message)
             case InitMessage():
@@ -256,15 +260,16 @@ def _open(state: LoopState, message: AssistantMessage) -> LoopState:
     )
 
 
-def _heard(state: LoopState, message: UserMessage) -> LoopState:
+def _heard(state: LoopState, message: UserMessage, *, is_steered: bool) -> LoopState:
     content = message.message.content
-    if isinstance(content, str):
-        note = encode_block(TextBlock(text=content))
-        return replace(state, notes=(*state.notes, note))
-    for block in content:
+    notes = [TextBlock(text=content)] if isinstance(content, str) else content
+    for block in notes:
         if isinstance(block, ToolResultBlock):
             results = {**state.results, block.tool_use_id: encode_block(block)}
             state = replace(state, results=results)
-        else:
-            state = replace(state, notes=(*state.notes, encode_block(block)))
+            continue
+        said = block
+        if is_steered and isinstance(block, TextBlock):
+            said = TextBlock(text=STEER_NOTICE + block.text)
+        state = replace(state, notes=(*state.notes, encode_block(said)))
     return state

@@ -43,6 +43,8 @@ class Batch:
     ledger: tuple[LedgerRow, ...] = ()
     consumed: tuple[str, ...] = ()
     """Inbox rows that the entries contain."""
+    steered: int = 0
+    """How many of those were sent into the run while it was going on."""
     outcome: Outcome | None = None
     """Set on the last batch of a run: its terminal state commits with its terminal message."""
     events: tuple[ServiceEvent, ...] = ()

@@ -64,3 +64,15 @@ class StreamPart:
     message_id: str
     ttft_ms: int | None = None
     """Only on message_start."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartialResponse:
+    """What had come of a response when it was cut off."""
+
+    message_id: str
+    model: str
+    texts: tuple[str, ...]
+    """Its text blocks so far, in order; the last may be incomplete. No calls, no thinking."""
+    usage: Usage
+    """Input as told at the start; output is an estimate from what came."""

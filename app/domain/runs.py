@@ -19,6 +19,8 @@ EndReason = Literal[
     "max_budget_run",
     "model_error",
     "cancelled",
+    "superseded",
+    "deadline",
     "worker_lost",
     "internal",
 ]

@@ -1,12 +1,13 @@
 """Partial messages: from the model's stream to the readers of this host."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import orjson
 
 from app.agent.effects import Clock
 from app.domain.model import StreamPart
 from app.runs.live import Hub, Preview
+from app.runs.open_message import OpenMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +19,11 @@ class LivePreviews:
     tenant_id: str
     session_id: str
     run_id: str
+    open: OpenMessage = field(default_factory=OpenMessage)
+    """What came so far of the message that is on its way."""
 
     def publish(self, part: StreamPart) -> None:
+        self.open.feed(part)
         if not self.hub.wants_previews(self.tenant_id, self.session_id):
             return
         body: dict[str, object] = {
@@ -34,7 +38,12 @@ class LivePreviews:
             body["ttft_ms"] = part.ttft_ms
         self._send(body, is_text=(part.event.get("delta") or {}).get("type") == "text_delta")
 
+    def complete(self) -> None:
+        self.open.close()
+
     def abort(self, message_id: str, reason: str) -> None:
+        if reason != "cancelled":  # a cancel still wants the text
+            self.open.close()
         self._send(
             {
                 "type": "service_preview_aborted",

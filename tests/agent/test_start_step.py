@@ -55,7 +55,7 @@ async def test_a_run_that_goes_on_elsewhere_has_no_second_init() -> None:
     journal = await play(world)
     whole = kinds(journal.messages())
     cut = Journal(rows=journal.rows[:2])
-    await play(effects([response(call("a")), DONE]), journal=cut)
+    await play(effects([response(call("a")), DONE], prompts=()), journal=cut)
     assert kinds(cut.messages()) == whole
 
 

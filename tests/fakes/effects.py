@@ -259,23 +259,30 @@ class OptionsGate:
 
 @dataclass(slots=True)
 class ListInbox:
+    """What waits; the journal is taken to store what was given."""
+
     prompts: Sequence[Prompt] = ()
 
     async def take(self) -> Sequence[Prompt]:
-        return self.prompts
+        waiting, self.prompts = self.prompts, ()
+        return waiting
 
 
 @dataclass(slots=True)
 class RecordingPreviews:
     published: list[StreamPart] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
+    completed: int = 0
 
     def publish(self, part: StreamPart) -> None:
         self.published.append(part)
 
     def abort(self, message_id: str, reason: str) -> None:
-        assert reason
+        assert reason in {"broken", "cancelled"}
         self.aborted.append(message_id)
+
+    def complete(self) -> None:
+        self.completed += 1
 
 
 @dataclass(frozen=True, slots=True)
