@@ -1,0 +1,1 @@
+"""Measurements against a floor: `python -m benchmarks.run`, `python -m benchmarks.soak`."""
