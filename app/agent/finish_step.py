@@ -6,7 +6,7 @@ from typing import Literal
 
 from app.agent.effects import Stamps
 from app.agent.results import LOST_TEXT, note_entry, result_entry
-from app.agent.state import LoopState
+from app.agent.state import Advance, LoopState
 from app.domain.blocks import TextBlock, ToolUseBlock
 from app.domain.journal import Batch, Entry
 from app.domain.messages import (
@@ -32,13 +32,13 @@ INTERRUPT_MARKER_TOOLS = "[Request interrupted by user for tool use]"
 
 async def finish(
     cause: Literal["completed", "max_turns", "budget"], state: LoopState, effects: Stamps
-) -> AsyncGenerator[Batch]:
+) -> AsyncGenerator[Advance]:
     """End a run in an orderly way."""
     if cause == "budget":
-        yield budget_spent(state, effects)
+        batch = budget_spent(state, effects)
     elif cause == "max_turns":
         limit = state.run.options.max_turns
-        yield result_batch(
+        batch = result_batch(
             state,
             effects,
             subtype="error_max_turns",
@@ -47,7 +47,8 @@ async def finish(
             errors=(f"Reached maximum number of turns ({limit})",),
         )
     else:
-        yield result_batch(state, effects)
+        batch = result_batch(state, effects)
+    yield state.after(batch)
 
 
 def budget_spent(state: LoopState, effects: Stamps, ledger: tuple[LedgerRow, ...] = ()) -> Batch:

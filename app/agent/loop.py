@@ -8,13 +8,12 @@ from app.agent.effects import Effects
 from app.agent.finish_step import finish
 from app.agent.model_step import ask_model, nudge
 from app.agent.start_step import start
-from app.agent.state import LoopState
+from app.agent.state import Advance, LoopState
 from app.agent.steps import AskModel, Finish, Nudge, RefuseTools, RunTools, Start, Step, next_step
 from app.agent.tool_step import refuse_tools, run_tools
-from app.domain.journal import Batch
 
 
-async def run_agent(state: LoopState, effects: Effects) -> AsyncGenerator[Batch]:
+async def run_agent(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
     """Drive a run from `state` to its result.
 
     The caller stores each batch before asking for the next: no tool runs before the message
@@ -22,14 +21,14 @@ async def run_agent(state: LoopState, effects: Effects) -> AsyncGenerator[Batch]
     generator stops tools and the model request that are under way.
     """
     while state.result is None:
-        async with aclosing(perform(next_step(state), state, effects)) as batches:
-            async for batch in batches:
-                yield batch
-                state = state.apply(batch)
+        async with aclosing(perform(next_step(state), state, effects)) as advances:
+            async for advance in advances:
+                yield advance
+                state = advance.state
 
 
-def perform(step: Step, state: LoopState, effects: Effects) -> AsyncGenerator[Batch]:
-    """Give the batches that a step produces."""
+def perform(step: Step, state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
+    """Give what a step makes durable, batch by batch."""
     match step:
         case Start():
             return start(state, effects)

@@ -9,7 +9,7 @@ from app.agent.effects import Effects
 from app.agent.finish_step import budget_spent, failure, result_batch
 from app.agent.prompt import system_texts
 from app.agent.start_step import take_in
-from app.agent.state import EMPTY_RESPONSE, LoopState
+from app.agent.state import EMPTY_RESPONSE, Advance, LoopState
 from app.domain.blocks import Block, TextBlock, ToolUseBlock
 from app.domain.journal import Batch, Entry
 from app.domain.messages import (
@@ -37,15 +37,15 @@ JITTER = 0.25
 """Share of the delay that is added at random, at the most. Figures: loop 4.7."""
 
 
-async def ask_model(state: LoopState, effects: Effects) -> AsyncGenerator[Batch]:
+async def ask_model(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
     """Make a model request until it succeeds, cannot succeed, or the retries are used up.
 
     Prompts that came meanwhile enter the conversation first (decisions B25).
     """
     if prompts := await effects.inbox.take():
-        taken = take_in(prompts, state, effects)
+        taken = state.after(take_in(prompts, state, effects))
         yield taken
-        state = state.apply(taken)
+        state = taken.state
     request = build_request(state, effects)
     attempt = 0
     while True:
@@ -54,25 +54,29 @@ async def ask_model(state: LoopState, effects: Effects) -> AsyncGenerator[Batch]
             response = await _respond(request, effects)
         except ModelError as error:
             billed = _billed(error, request, effects, started)
+            spent = state.apply(Batch(ledger=billed))
             attempt += 1
-            state = state.apply(Batch(ledger=billed))
             if not error.can_retry or attempt > state.run.max_retries:
-                yield failure(error, state, effects, billed)
+                yield state.after(failure(error, spent, effects, billed))
                 return
-            if state.is_over_budget:
-                yield budget_spent(state, effects, billed)
+            if spent.is_over_budget:
+                yield state.after(budget_spent(spent, effects, billed))
                 return
             delay_s = retry_delay_s(attempt, error, effects.clock.jitter())
-            yield Batch((_retry(error, attempt, delay_s, state, effects),), billed)
+            told = _retry(error, attempt, delay_s, state, effects)
+            retried = state.after(Batch((told,), billed))
+            yield retried
+            state = retried.state
             await effects.clock.sleep(delay_s)
         else:
-            yield answered(response, state, effects)
+            yield state.after(answered(response, state, effects))
             return
 
 
-async def nudge(state: LoopState, effects: Effects) -> AsyncGenerator[Batch]:
+async def nudge(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
     """Journal the note that answers a response without text and without calls."""
-    yield Batch((_nudge_entry(state, effects, lost_responses=0, stop_reason=state.stop_reason),))
+    told = _nudge_entry(state, effects, lost_responses=0, stop_reason=state.stop_reason)
+    yield state.after(Batch((told,)))
 
 
 def retry_delay_s(attempt: int, error: ModelError, jitter: float) -> float:

@@ -4,15 +4,16 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from app.agent.effects import Effects, Stamps
-from app.agent.state import LoopState
+from app.agent.state import Advance, LoopState
 from app.domain.journal import Batch, Entry
 from app.domain.messages import InitMessage, Prompt, UserContent, UserMessage, wire_time
 
 
-async def start(state: LoopState, effects: Effects) -> AsyncGenerator[Batch]:
+async def start(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
     """Journal `init` and every prompt that waits for the run, in one batch."""
     prompts = await effects.inbox.take()
-    yield take_in(prompts, state, effects, before=(_init(state, effects, prompts),))
+    taken = take_in(prompts, state, effects, before=(_init(state, effects, prompts),))
+    yield state.after(taken)
 
 
 def take_in(

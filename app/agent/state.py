@@ -8,8 +8,8 @@ are one message to the model. `request_messages` puts the two together. Counters
 current run: entering a run resets them, so folding the whole journal leaves the newest run's.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import orjson
@@ -102,38 +102,16 @@ class LoopState:
 
     def apply(self, batch: Batch) -> "LoopState":
         """Give the state after a batch became durable. Total and pure."""
-        state = self
+        draft = _Draft(self)
         for entry in batch.entries:
-            state = state.record(entry.message, entry.facts)
+            draft.record(entry.message, entry.facts)
         for row in batch.ledger:
-            state = replace(state, spend=state.spend.plus(row))
-        return state
+            draft.spend = draft.spend.plus(row)
+        return draft.freeze()
 
-    def record(self, message: Message, facts: Mapping[str, Any] | None) -> "LoopState":
-        """Give the state after one journalled message."""
-        state = _remember(self, facts) if facts else self
-        match message:
-            case AssistantMessage():
-                return state if message.error else _answered(state, message)
-            case UserMessage():
-                return _heard(state, message, is_steered=bool(facts and facts.get("steered")))
-            case ResultMessage():
-                return replace(state, result=message)
-            case InitMessage():
-                return replace(state, has_started=True)
-            case _:
-                return state
-
-    def enter(self, run: RunInfo) -> "LoopState":
-        """Give the state in which `run` begins: the conversation stays, counters restart."""
-        return LoopState(
-            run=run,
-            context=self.context,
-            calls=self.calls,
-            results=self.results,
-            notes=self.notes,
-            memory=self.memory,
-        )
+    def after(self, batch: Batch) -> "Advance":
+        """Give the batch with the state that it leads to."""
+        return Advance(batch, self.apply(batch))
 
     def resume(self) -> "LoopState":
         """Give the state in which a new attempt begins: open calls may have been started."""
@@ -171,15 +149,15 @@ class LoopState:
 
     def request_messages(self) -> tuple[ContextMessage, ...]:
         """Give the conversation as a request holds it: roles alternate, results in call order."""
-        ordered = tuple(self.results[call.id] for call in self.calls if call.id in self.results)
-        tail = (*ordered, *self.notes)
-        if not tail:
-            return self.context
-        if self.context and self.context[-1].role == "user":
-            newest = self.context[-1]
-            merged = ContextMessage("user", (*newest.blocks, *tail))
-            return (*self.context[:-1], merged)
-        return (*self.context, ContextMessage("user", tail))
+        return _said(self.context, self.calls, self.results, self.notes)
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """A step's batch, and where the run stands once it is durable."""
+
+    batch: Batch
+    state: LoopState
 
 
 def fold(
@@ -194,82 +172,168 @@ def fold(
     Rows come oldest first; one without a run belongs to the run before it. Sums of money come
     from the ledger, not from messages.
     """
-    state = LoopState(run)
+    draft = _Draft(LoopState(run))
     current: str | None = None
     for run_id, message, facts in rows:
         if run_id is not None and run_id != current:
-            state, current = state.enter(run), run_id
-        state = state.record(message, facts)
+            draft.enter()
+            current = run_id
+        draft.record(message, facts)
     if current != run.run_id:
-        state = state.enter(run)
-    return replace(state.resume(), spent_before=spent_before, spend=spend)
+        draft.enter()
+    return replace(draft.freeze().resume(), spent_before=spent_before, spend=spend)
 
 
-def _remember(state: LoopState, facts: Mapping[str, Any]) -> LoopState:
-    if tool := facts.get("tool"):
-        state = replace(state, memory=state.memory.plus(ToolFacts.from_json(tool)))
-    if denial := facts.get("denial"):
-        state = replace(state, denials=(*state.denials, denial))
-    if uuid := facts.get("client_uuid"):
-        state = replace(state, client_uuids=(*state.client_uuids, uuid))
-    if (ttft_ms := facts.get("ttft_ms")) is not None:
-        state = replace(state, ttft_ms=ttft_ms)
-    if stop := facts.get(EMPTY_RESPONSE):
-        state = replace(
-            state,
-            responses=state.responses + stop["responses"],
-            stop_reason=stop["stop_reason"],
-            was_nudged=True,
+class _Draft:
+    """A state that is being changed: one object a batch instead of one a field."""
+
+    __slots__ = tuple(entry.name for entry in fields(LoopState))
+
+    def __init__(self, state: LoopState) -> None:
+        self.run = state.run
+        self.context = list(state.context)
+        self.calls = state.calls
+        self.results = dict(state.results)
+        self.notes = state.notes
+        self.memory = state.memory
+        self.spent_before = state.spent_before
+        self.spend = state.spend
+        self.has_started = state.has_started
+        self.responses = state.responses
+        self.rounds = state.rounds
+        self.pauses = state.pauses
+        self.was_nudged = state.was_nudged
+        self.message_id = state.message_id
+        self.stop_reason = state.stop_reason
+        self.last_text = state.last_text
+        self.denials = state.denials
+        self.unsure = state.unsure
+        self.ttft_ms = state.ttft_ms
+        self.client_uuids = state.client_uuids
+        self.result = state.result
+
+    def freeze(self) -> LoopState:
+        """Give the state; the draft is not used afterwards."""
+        return LoopState(
+            run=self.run,
+            context=tuple(self.context),
+            calls=self.calls,
+            results=self.results,
+            notes=self.notes,
+            memory=self.memory,
+            spent_before=self.spent_before,
+            spend=self.spend,
+            has_started=self.has_started,
+            responses=self.responses,
+            rounds=self.rounds,
+            pauses=self.pauses,
+            was_nudged=self.was_nudged,
+            message_id=self.message_id,
+            stop_reason=self.stop_reason,
+            last_text=self.last_text,
+            denials=self.denials,
+            unsure=self.unsure,
+            ttft_ms=self.ttft_ms,
+            client_uuids=self.client_uuids,
+            result=self.result,
         )
-    return state
 
-
-def _answered(state: LoopState, message: AssistantMessage) -> LoopState:
-    if state.awaits_model or message.message.id != state.message_id:
-        state = _open(state, message)
-    block = message.message.content[0]
-    newest = state.context[-1]
-    grown = replace(newest, blocks=(*newest.blocks, encode_block(block)))
-    state = replace(state, context=(*state.context[:-1], grown))
-    if isinstance(block, ToolUseBlock):
-        is_first = not state.calls
-        state = replace(
-            state, calls=(*state.calls, block), rounds=state.rounds + is_first, pauses=0
+    def enter(self) -> None:
+        """Begin another run: the conversation stays, counters restart."""
+        fresh = _Draft(
+            LoopState(
+                run=self.run,
+                calls=self.calls,
+                results=self.results,
+                notes=self.notes,
+                memory=self.memory,
+            )
         )
-    elif isinstance(block, TextBlock):
-        state = replace(state, last_text=block.text)
-    return state
+        fresh.context = self.context
+        for name in self.__slots__:
+            setattr(self, name, getattr(fresh, name))
+
+    def record(self, message: Message, facts: Mapping[str, Any] | None) -> None:
+        """Take one journalled message in."""
+        if facts:
+            self._remember(facts)
+        match message:
+            case AssistantMessage():
+                if not message.error:
+                    self._answered(message)
+            case UserMessage():
+                self._heard(message, is_steered=bool(facts and facts.get("steered")))
+            case ResultMessage():
+                self.result = message
+            case InitMessage():
+                self.has_started = True
+            case _:
+                pass
+
+    def _remember(self, facts: Mapping[str, Any]) -> None:
+        if tool := facts.get("tool"):
+            self.memory = self.memory.plus(ToolFacts.from_json(tool))
+        if denial := facts.get("denial"):
+            self.denials = (*self.denials, denial)
+        if uuid := facts.get("client_uuid"):
+            self.client_uuids = (*self.client_uuids, uuid)
+        if (ttft_ms := facts.get("ttft_ms")) is not None:
+            self.ttft_ms = ttft_ms
+        if stop := facts.get(EMPTY_RESPONSE):
+            self.responses += stop["responses"]
+            self.stop_reason = stop["stop_reason"]
+            self.was_nudged = True
+
+    def _answered(self, message: AssistantMessage) -> None:
+        if self.results or self.notes or message.message.id != self.message_id:
+            self._open(message)
+        block = message.message.content[0]
+        newest = self.context[-1]
+        grown = ContextMessage(newest.role, (*newest.blocks, encode_block(block)))
+        self.context[-1] = grown
+        if isinstance(block, ToolUseBlock):
+            self.rounds += not self.calls
+            self.calls = (*self.calls, block)
+            self.pauses = 0
+        elif isinstance(block, TextBlock):
+            self.last_text = block.text
+
+    def _open(self, message: AssistantMessage) -> None:
+        stop_reason = message.message.stop_reason
+        self.context = list(_said(self.context, self.calls, self.results, self.notes))
+        if not (self.context and self.context[-1].role == "assistant"):
+            self.context.append(ContextMessage("assistant", ()))  # else a paused one goes on
+        self.calls, self.results, self.notes = (), {}, ()
+        self.message_id = message.message.id
+        if stop_reason is not None:
+            self.responses += 1
+            self.stop_reason = stop_reason
+        self.pauses = self.pauses + 1 if stop_reason == "pause_turn" else 0
+        self.last_text = ""
+
+    def _heard(self, message: UserMessage, *, is_steered: bool) -> None:
+        content = message.message.content
+        for block in [TextBlock(text=content)] if isinstance(content, str) else content:
+            if isinstance(block, ToolResultBlock):
+                self.results[block.tool_use_id] = encode_block(block)
+            elif is_steered and isinstance(block, TextBlock):
+                said = TextBlock(text=STEER_NOTICE + block.text)
+                self.notes = (*self.notes, encode_block(said))
+            else:
+                self.notes = (*self.notes, encode_block(block))
 
 
-def _open(state: LoopState, message: AssistantMessage) -> LoopState:
-    stop_reason = message.message.stop_reason
-    context = state.request_messages()
-    if not (context and context[-1].role == "assistant"):  # else it goes on with a paused one
-        context = (*context, ContextMessage("assistant", ()))
-    return replace(
-        state,
-        context=context,
-        calls=(),
-        results={},
-        notes=(),
-        message_id=message.message.id,
-        responses=state.responses + (stop_reason is not None),
-        stop_reason=stop_reason if stop_reason is not None else state.stop_reason,
-        pauses=state.pauses + 1 if stop_reason == "pause_turn" else 0,
-        last_text="",
-    )
-
-
-def _heard(state: LoopState, message: UserMessage, *, is_steered: bool) -> LoopState:
-    content = message.message.content
-    notes = [TextBlock(text=content)] if isinstance(content, str) else content
-    for block in notes:
-        if isinstance(block, ToolResultBlock):
-            results = {**state.results, block.tool_use_id: encode_block(block)}
-            state = replace(state, results=results)
-            continue
-        said = block
-        if is_steered and isinstance(block, TextBlock):
-            said = TextBlock(text=STEER_NOTICE + block.text)
-        state = replace(state, notes=(*state.notes, encode_block(said)))
-    return state
+def _said(
+    context: Sequence[ContextMessage],
+    calls: Sequence[ToolUseBlock],
+    results: Mapping[str, bytes],
+    notes: Sequence[bytes],
+) -> tuple[ContextMessage, ...]:
+    ordered = (results[call.id] for call in calls if call.id in results)
+    tail = (*ordered, *notes)
+    if not tail:
+        return tuple(context)
+    if context and context[-1].role == "user":
+        newest = context[-1]
+        return (*context[:-1], ContextMessage("user", (*newest.blocks, *tail)))
+    return (*context, ContextMessage("user", tail))

@@ -14,7 +14,7 @@ from itertools import groupby
 from app.agent.effects import Effects
 from app.agent.finish_step import plain_usd
 from app.agent.results import LOST_TEXT, result_entry
-from app.agent.state import LoopState
+from app.agent.state import Advance, LoopState
 from app.domain.blocks import ToolUseBlock
 from app.domain.journal import Batch, Entry
 from app.domain.messages import PermissionDeniedMessage
@@ -27,27 +27,28 @@ BUDGET_TEXT = "This call was not made: the run's budget of ${budget} is spent."
 
 async def run_tools(
     calls: Sequence[ToolUseBlock], state: LoopState, effects: Effects
-) -> AsyncGenerator[Batch]:
+) -> AsyncGenerator[Advance]:
     """Run the open calls of a response; yield results that are ready, together."""
     for group in _groups(calls, effects):
         running = Calls(state, effects)
         running.start(group)
         try:
             while entries := await running.finished():
-                batch = Batch(entries)
-                yield batch
-                state = state.apply(batch)
+                advance = state.after(Batch(entries))
+                yield advance
+                state = advance.state
         finally:
             await running.stop()
 
 
 async def refuse_tools(
     calls: Sequence[ToolUseBlock], state: LoopState, effects: Effects
-) -> AsyncGenerator[Batch]:
+) -> AsyncGenerator[Advance]:
     """Close the open calls with an error result that names the budget (decisions B8)."""
     budget = plain_usd(state.run.options.max_budget_usd or Decimal(0))
     result = ToolResult(BUDGET_TEXT.replace("{budget}", budget), is_error=True)
-    yield Batch(tuple(result_entry(call.id, result, state, effects) for call in calls))
+    refused = tuple(result_entry(call.id, result, state, effects) for call in calls)
+    yield state.after(Batch(refused))
 
 
 @dataclass(slots=True)

@@ -278,7 +278,7 @@ async def test_a_retry_is_told_before_its_wait() -> None:
     async with aclosing(run_agent(journal.state(run_info()), world)) as batches:
         await anext(batches)
         told = await anext(batches)
-        assert kinds(entry.message for entry in told.entries) == ["api_retry"]
+        assert kinds(entry.message for entry in told.batch.entries) == ["api_retry"]
         assert clock.waits_s == []
 
 

@@ -115,9 +115,9 @@ async def play_talk(
         )
         live = journal.state(run)
         async with asyncio.timeout(20), aclosing(run_agent(live, world)) as batches:
-            async for batch in batches:
-                live = live.apply(batch)
-                journal.store(run, batch)
+            async for advance in batches:
+                live = advance.state
+                journal.store(run, advance)
                 assert settled(journal.state(run)) == settled(live)
                 stops.append(Stop(index, copied(journal), model.cursor))
     return journal, stops, model

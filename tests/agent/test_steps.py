@@ -27,7 +27,7 @@ from app.domain.journal import Batch
 from app.domain.model import ModelResponse
 from app.domain.tools import ToolResult
 from app.domain.usage import Usage
-from tests.fakes.effects import call, effects, response, run_info, text, thinking
+from tests.fakes.effects import call, effects, play, response, run_info, text, thinking
 
 CENTS_1 = Usage(input_tokens=1_000)
 DONE = ToolResult("done")
@@ -39,8 +39,8 @@ Part = ModelResponse | str | ToolUseBlock
 async def state_after(parts: Sequence[Part], **options: Any) -> LoopState:
     world = effects()
     state = LoopState(run_info(**options))
-    async for batch in start(state, world):
-        state = state.apply(batch)
+    async for advance in start(state, world):
+        state = advance.state
     for index, part in enumerate(parts):
         match part:
             case ModelResponse():
@@ -179,18 +179,18 @@ def test_a_run_without_an_init_starts() -> None:
 async def test_a_nudge_is_given_once() -> None:
     world = effects()
     state = await state_after([response(thinking("hm"))])
-    async for batch in nudge(state, world):
-        state = state.apply(batch)
+    async for advance in nudge(state, world):
+        state = advance.state
     assert next_step(state) == AskModel()
     assert (state.responses, state.was_nudged) == (1, True)
 
 
 async def test_counters_restart_with_a_run_so_that_limits_are_its_own() -> None:
-    state = await state_after([response(A), A], max_turns=1)
-    assert next_step(state) == Finish("max_turns")
-    state = state.enter(run_info("run_2", max_turns=1))
-    async for batch in start(state, effects()):
-        state = state.apply(batch)
+    journal = await play(effects([response(A)]), run_info(max_turns=1))
+    assert journal.result().subtype == "error_max_turns"
+    state = journal.state(run_info("run_2", max_turns=1))
+    async for advance in start(state, effects()):
+        state = advance.state
     assert next_step(state) == AskModel()
 
 

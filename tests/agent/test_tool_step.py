@@ -8,6 +8,7 @@ import pytest
 
 from app.agent.loop import run_agent
 from app.agent.results import LOST_TEXT
+from app.agent.state import Advance
 from app.agent.tool_step import MAX_PARALLEL_CALLS
 from app.domain.journal import Batch
 from app.domain.messages import UserMessage
@@ -31,12 +32,12 @@ from tests.fakes.effects import (
 DONE = response(text("done"))
 
 
-async def store(journal: Journal, batches: AsyncGenerator[Batch]) -> Batch:
+async def store(journal: Journal, advances: AsyncGenerator[Advance]) -> Batch:
     """Store the next batch."""
     async with asyncio.timeout(5):
-        batch = await anext(batches)
-    journal.store(run_info(), batch)
-    return batch
+        advance = await anext(advances)
+    journal.store(run_info(), advance)
+    return advance.batch
 
 
 def results_of(batch: Batch) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from app.agent.effects import Effects, Gate
 from app.agent.loop import run_agent
-from app.agent.state import LoopState, RunInfo, fold
+from app.agent.state import Advance, LoopState, RunInfo, fold
 from app.domain.blocks import Block, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from app.domain.journal import Batch
 from app.domain.messages import (
@@ -341,7 +341,8 @@ class Journal:
     ledger: list[tuple[str, LedgerRow]] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
 
-    def store(self, run: RunInfo, batch: Batch) -> None:
+    def store(self, run: RunInfo, advance: Advance | Batch) -> None:
+        batch = advance.batch if isinstance(advance, Advance) else advance
         self.batches.append(batch)
         self.rows += [(run.run_id, entry.body, entry.facts) for entry in batch.entries]
         self.ledger += [(run.run_id, row) for row in batch.ledger]
