@@ -5,13 +5,12 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Annotated
 
-import typer
 import uvicorn
 import uvloop
+from fastapi import FastAPI
 
 from app.errors import ConfigError
 from app.main import create_app
@@ -21,9 +20,6 @@ from app.telemetry.logging import set_up_logging
 from app.wiring import Role, open_service
 
 log = logging.getLogger(__name__)
-
-Host = Annotated[str, typer.Option(help="Address to listen on.")]
-Port = Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)]
 
 
 class Server(uvicorn.Server):
@@ -64,18 +60,22 @@ def run_host(settings: Settings, role: Role, host: str, port: int) -> None:
         ws="none",
         log_config=None,
         access_log=False,
-        lifespan="on",
+        lifespan="off",  # ours is opened around the server: uvicorn would bury its error
         timeout_keep_alive=30,
         timeout_graceful_shutdown=5,
         h11_max_incomplete_event_size=64 * 1024,
         server_header=False,
     )
     server = Server(config, lambda: getattr(app.state, "service", None))
-    bound = sock.getsockname()[1]
-    log.info("Listening on http://%s:%s", host, bound, extra={"action": "listening"})
-    server.run(sockets=[sock])
-    if not server.started:
-        raise typer.Exit(2)
+    uvloop.run(_serve(app, server, sock))
+
+
+async def _serve(app: FastAPI, server: Server, sock: socket.socket) -> None:
+    with _plain_config_error():
+        async with app.router.lifespan_context(app):
+            host, port = sock.getsockname()[:2]
+            log.info("Listening on http://%s:%s", host, port, extra={"action": "listening"})
+            await server.serve(sockets=[sock])
 
 
 def run_worker(settings: Settings) -> None:
@@ -89,13 +89,25 @@ async def _work(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for sig in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(sig, stopped.set)
-    try:
+    with _plain_config_error():
         async with open_service(settings, "worker") as service:
             log.info("Working", extra={"action": "working"})
             await stopped.wait()
             await service.drain()
-    except* ConfigError as errors:
-        raise errors.exceptions[0] from None
+
+
+@contextlib.contextmanager
+def _plain_config_error() -> Iterator[None]:
+    """Take a `ConfigError` out of the groups that a start's task groups put it into."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if isinstance(error, ConfigError):
+            raise error from None
+        raise
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -50,7 +50,8 @@ class LivePreviews:
                 "session_id": self.session_id,
                 "message_id": message_id,
                 "reason": reason,
-            }
+            },
+            is_text=True,
         )
 
     def _send(self, body: dict[str, object], *, is_text: bool = False) -> None:

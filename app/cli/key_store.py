@@ -1,0 +1,37 @@
+"""What `treadle keys` does in the database."""
+
+import asyncio
+
+from app.settings import load_settings
+from app.store.keys import DEFAULT_TENANT, ApiKey, create_key, list_keys, revoke_key
+from app.wiring import open_store
+
+
+def create(name: str) -> tuple[str, str, str]:
+    """Make a key; give its id, the key itself and its tenant."""
+
+    async def work() -> tuple[str, str]:
+        async with open_store(load_settings()) as database, database.begin() as connection:
+            return await create_key(connection, DEFAULT_TENANT, name)
+
+    return *asyncio.run(work()), DEFAULT_TENANT
+
+
+def all_keys() -> list[ApiKey]:
+    """Give the keys, oldest first."""
+
+    async def work() -> list[ApiKey]:
+        async with open_store(load_settings()) as database:
+            return await list_keys(database, DEFAULT_TENANT)
+
+    return asyncio.run(work())
+
+
+def revoke(key_id: str) -> bool:
+    """Take a key back; False when there is none of this id."""
+
+    async def work() -> bool:
+        async with open_store(load_settings()) as database, database.begin() as connection:
+            return await revoke_key(connection, DEFAULT_TENANT, key_id)
+
+    return asyncio.run(work())

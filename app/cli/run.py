@@ -1,0 +1,106 @@
+"""`treadle run`: send a prompt and follow what comes of it."""
+
+import json
+import sys
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.attach import follow_run
+from app.cli.client import Client, JsonObject, address
+from app.cli.failure import CliFailure, Status
+from app.cli.options import DEFAULT_URL, AsMessages, Key, Url, connect
+from app.cli.plain import json_line
+from app.cli.screen import print_line, say
+from app.domain.options import PermissionMode
+
+
+def _usd(text: str) -> Decimal:
+    try:
+        amount = Decimal(text)
+    except InvalidOperation:
+        raise typer.BadParameter("an amount such as 0.50 is needed") from None
+    if not amount.is_finite() or amount <= 0:
+        raise typer.BadParameter("an amount above zero is needed")
+    return amount
+
+
+def run(
+    prompt: Annotated[
+        str, typer.Argument(help="What to do, in plain words; `-` reads it from standard input.")
+    ],
+    session: Annotated[
+        str | None, typer.Option(metavar="ID", help="Go on with this session.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help='Model or alias; "demo" needs no provider key.')
+    ] = None,
+    allow: Annotated[
+        list[str] | None, typer.Option(metavar="TOOL", help="A tool that may run; repeat it.")
+    ] = None,
+    mode: Annotated[PermissionMode | None, typer.Option(help="What else may run.")] = None,
+    max_turns: Annotated[int | None, typer.Option(min=1, help="Most rounds of tools.")] = None,
+    budget: Annotated[
+        Decimal | None, typer.Option(metavar="USD", parser=_usd, help="Most that it may cost.")
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--dir", metavar="PATH", help="Work in this folder of the server's machine."),
+    ] = None,
+    no_follow: Annotated[
+        bool, typer.Option("--no-follow", help="Start the run, print its id, leave.")
+    ] = False,
+    as_json: AsMessages = False,
+    url: Url = DEFAULT_URL,
+    key: Key = None,
+) -> None:
+    """Send a prompt, then follow the run until it ends.
+
+    Ctrl-C leaves; the run goes on. Exit status: 0 success, 1 the run failed,
+    2 the command cannot work, 3 no server answers, 130 left by Ctrl-C.
+
+    For example:
+      treadle run "What is in this folder?" --dir /srv/project
+      treadle run "Fix the failing test" --mode acceptEdits --allow Bash
+      treadle run "Now update the docs" --session 0e6f2f5e-… --budget 0.50
+      echo "Say hello" | treadle run --model demo --json - | jq .type
+    """
+    if session is not None and folder is not None:
+        raise CliFailure("A session keeps its folder: leave out --dir, or --session.")
+    options = {
+        "model": model,
+        "allowed_tools": allow or None,
+        "permission_mode": mode,
+        "max_turns": max_turns,
+        "max_budget_usd": None if budget is None else str(budget),
+    }
+    body: dict[str, Any] = {  # Any: JSON
+        "prompt": sys.stdin.read() if prompt == "-" else prompt,
+        "options": {name: value for name, value in options.items() if value is not None},
+    }
+    if folder is not None:
+        body["workspace"] = {"source": "directory", "path": str(folder.absolute())}
+    with connect(url, key) as client:
+        path = address("runs") if session is None else address("sessions", session, "runs")
+        started = _start(client, path, body)
+        if not no_follow:
+            raise typer.Exit(follow_run(client, started["run"], as_json=as_json))
+        _show_started(started, as_json=as_json)
+
+
+def _start(client: Client, path: str, body: JsonObject) -> JsonObject:
+    try:
+        return client.post(path, body)
+    except KeyboardInterrupt:
+        say("Whether the run was begun is not known: look at `treadle runs`.", "yellow")
+        raise typer.Exit(Status.DETACHED) from None
+
+
+def _show_started(started: JsonObject, *, as_json: bool) -> None:
+    if as_json:
+        print_line(json_line(json.dumps(started)))
+        return
+    print_line(started["run"]["id"])
+    say(f"Follow it: treadle tail {started['run']['id']}")
