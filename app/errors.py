@@ -105,6 +105,18 @@ class UnpricedBudget(RequestError):
     code, status, title = "unpriced_model", 422, "A budget needs a model with a known price"
 
 
+class IdempotencyMismatch(RequestError):
+    code, status, title = "idempotency_mismatch", 422, "The key was used for another request"
+
+
+class SessionBusy(Conflict):
+    code, title = "session_busy", "The session is busy"
+
+
+class RunAlreadyStarted(Conflict):
+    code, title = "run_already_started", "The run is not queued any more"
+
+
 class QueueFull(RequestError):
     code, status, title = "queue_full", 429, "The session's queue is full"
     retryable = True

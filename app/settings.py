@@ -1,16 +1,18 @@
 """All configuration, in one place. Built once in `__main__`; everything else receives values.
 
 Each setting is an environment variable `TREADLE_<GROUP>__<NAME>`; a few have a plain name that
-people expect (`PLAIN_NAMES`). Values of a group that hold more than one thing are JSON.
+people expect (`PLAIN_NAMES`). Values of a group that hold more than one thing are JSON. A variable
+that is set to nothing counts as unset.
 """
 
 import hashlib
+import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_origin
 
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
@@ -19,6 +21,7 @@ from pydantic_settings import (
     EnvSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
 )
 
 from app.errors import ConfigError
@@ -56,7 +59,7 @@ class ModelSettings(_Group):
     """Provider key, sent as `x-api-key`."""
     auth_token: SecretStr | None = None
     """Provider token, sent as `Authorization: Bearer`; used when there is no key."""
-    base_url: str = "https://api.anthropic.com"
+    base_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] = "https://api.anthropic.com"
     """Where the Messages API is."""
     extra_headers: dict[str, str] = {}
     """Further headers of each model request."""
@@ -164,6 +167,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix="TREADLE_",
         env_nested_delimiter="__",
+        env_ignore_empty=True,
         extra="ignore",
         frozen=True,
         use_attribute_docstrings=True,
@@ -226,13 +230,46 @@ def load_settings() -> Settings:
         settings = Settings()
     except ValidationError as error:
         wrong = "; ".join(
-            f"TREADLE_{'__'.join(str(part).upper() for part in problem['loc'])}: {problem['msg']}"
+            f"{_variable(problem['loc'])}: {problem['msg']}"
             for problem in error.errors(include_input=False)
         )
         raise ConfigError(f"The settings are not valid. {wrong}") from None
+    except SettingsError:
+        wrong = ", ".join(_not_json()) or "a TREADLE_ variable"
+        raise ConfigError(
+            f'The settings are not valid. {wrong}: must be JSON, such as ["…"] or {{"…": "…"}}.'
+        ) from None
     if settings.engine.heartbeat_s * 2 > settings.engine.lease_s:
         raise ConfigError(
             "TREADLE_ENGINE__LEASE_S must be at least twice TREADLE_ENGINE__HEARTBEAT_S: "
             "a host that misses one heartbeat must not lose its sessions."
         )
     return settings
+
+
+def _variable(path: Sequence[int | str]) -> str:
+    """Give the variable that was set, ours or the plain one."""
+    name = f"TREADLE_{'__'.join(str(part).upper() for part in path)}"
+    plain = next((n for n, place in PLAIN_NAMES.items() if place == tuple(path)), name)
+    return plain if plain in os.environ and name not in os.environ else name
+
+
+def _not_json() -> Iterator[str]:
+    """Give the variables of compound settings that hold no JSON."""
+    for group, group_field in Settings.model_fields.items():
+        fields = getattr(group_field.annotation, "model_fields", {})
+        names = [f"TREADLE_{group}".upper()] if fields else []
+        names += [
+            f"TREADLE_{group}__{name}".upper()
+            for name, field in fields.items()
+            if get_origin(field.annotation) in {list, dict}
+        ]
+        yield from (name for name in names if name in os.environ and not _is_json(os.environ[name]))
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True

@@ -29,13 +29,14 @@ from app.runs.gate import RuleGate
 from app.runs.inbox import StoredInbox
 from app.runs.live import Hub
 from app.runs.policy import Policy
+from app.runs.prepared import PreparedToolbox
 from app.runs.previews import LivePreviews
 from app.runs.queries import Queries
 from app.runs.service import Service
 from app.runs.worker import Worker, open_worker
 from app.runs.workspaces import WorkspaceRules
 from app.sandbox.bubblewrap import BubblewrapSandbox
-from app.sandbox.dirs import check_reachable, make_session_dirs
+from app.sandbox.dirs import check_reachable, make_session_dirs, session_dirs
 from app.sandbox.driver import Sandbox, SessionDirs
 from app.sandbox.programs import Programs, install_programs
 from app.sandbox.selftest import check_sandbox
@@ -131,6 +132,20 @@ class SystemStamps:
 
 
 @dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a session works on this host, and as whom."""
+
+    dirs: SessionDirs
+    uid: int | None
+    gid: int | None
+
+
+def _unavailable(error: Exception) -> WorkspaceUnavailable:
+    log.warning("The workspace cannot be opened: %s", error)
+    return WorkspaceUnavailable("The session's workspace is not available here.")
+
+
+@dataclass(frozen=True, slots=True)
 class HostParts:
     """What this host offers to runs: fits `runs.execute.Parts`."""
 
@@ -171,15 +186,18 @@ class HostParts:
         ):
             raise WorkspaceUnavailable("bypassPermissions is not allowed on this host any more.")
         lease = claim.lease
-        dirs, uid, gid = self._dirs(work)
-        with self._workspace(dirs, uid, gid) as workspace:
+        place = self._place(work)
+        with self._workspace(place) as workspace:
+            toolbox = Toolbox(
+                self.tools,
+                workspace,
+                self._sandbox(place),
+                disabled=self._disabled(options),
+            )
             yield Effects(
                 model=self._model(options.model or ""),
-                tools=Toolbox(
-                    self.tools,
-                    workspace,
-                    self._sandbox(dirs, uid, gid),
-                    disabled=self._disabled(options),
+                tools=PreparedToolbox(
+                    toolbox, lambda: asyncio.to_thread(self._prepare, work, place)
                 ),
                 gate=RuleGate(options),
                 inbox=StoredInbox(self.database, lease),
@@ -206,34 +224,38 @@ class HostParts:
         folder = work.workspace.get("path") or self.sessions_dir / work.workspace["token"] / "ws"
         return str(folder)
 
-    def _dirs(self, work: Work) -> tuple[SessionDirs, int | None, int | None]:
+    def _place(self, work: Work) -> "_Place":
+        """Look where the session works. Raises `WorkspaceUnavailable`."""
         uid = self.sandbox_uid if os.geteuid() == 0 and self.sandbox == "bubblewrap" else None
-        gid = uid
-        folder: Path | None = None
+        dirs = session_dirs(self.sessions_dir, work.workspace["token"])
+        if (path := work.workspace.get("path")) is None:
+            return _Place(dirs, uid, uid)
         try:
-            if (path := work.workspace.get("path")) is not None:
-                folder = self.rules.allowed(path)
-                if uid is not None:
-                    owner = folder.stat()
-                    uid, gid = owner.st_uid or uid, owner.st_gid or gid
-            dirs = make_session_dirs(self.sessions_dir, work.workspace["token"], uid=uid)
-            if folder is not None:
-                if uid is not None:
-                    check_reachable(folder, uid=uid)
-                dirs = SessionDirs(ws=folder, tmp=dirs.tmp, home=dirs.home)
+            folder = self.rules.allowed(path)
+            owner = folder.stat()
+            if uid is None:
+                return _Place(SessionDirs(folder, dirs.tmp, dirs.home), None, None)
+            uid, gid = owner.st_uid or uid, owner.st_gid or uid
+            check_reachable(folder, uid=uid)
         except (ValidationFailed, ConfigError, OSError) as error:
-            log.warning("The workspace cannot be opened: %s", error)
-            raise WorkspaceUnavailable("The session's workspace is not available here.") from None
-        return dirs, uid, gid
+            raise _unavailable(error) from None
+        return _Place(SessionDirs(folder, dirs.tmp, dirs.home), uid, gid)
 
-    def _workspace(self, dirs: SessionDirs, uid: int | None, gid: int | None) -> Workspace:
+    def _prepare(self, work: Work, place: "_Place") -> None:
+        """Make the session's folders. Blocking. Raises `WorkspaceUnavailable`."""
+        try:
+            make_session_dirs(self.sessions_dir, work.workspace["token"], uid=place.uid)
+        except OSError as error:
+            raise _unavailable(error) from None
+
+    def _workspace(self, place: "_Place") -> Workspace:
         make = Workspace.sandboxed if self.sandbox == "bubblewrap" else Workspace.bare
-        return make(dirs, uid=uid, gid=gid)
+        return make(place.dirs, uid=place.uid, gid=place.gid)
 
-    def _sandbox(self, dirs: SessionDirs, uid: int | None, gid: int | None) -> Sandbox:
+    def _sandbox(self, place: "_Place") -> Sandbox:
         if self.sandbox == "bubblewrap":
-            return BubblewrapSandbox(dirs, self.programs, uid, gid)
-        return Unsandboxed(dirs, self.programs, uid, gid)
+            return BubblewrapSandbox(place.dirs, self.programs, place.uid, place.gid)
+        return Unsandboxed(place.dirs, self.programs, place.uid, place.gid)
 
     def _disabled(self, options: AgentOptions) -> frozenset[str]:
         names = {tool.spec.name for tool in self.tools}
@@ -268,7 +290,9 @@ async def open_service(
         bus.on_reconnect(hub.look_everywhere)
         await _keep_running(stack, hub.pump_forever, hub.poll_forever)
         providers = await _open_providers(stack, settings)
-        stamps = SystemStamps(SystemClock(), PriceTable(settings.model.prices))
+        prices = PriceTable(settings.model.prices)
+        await asyncio.to_thread(prices.warm_up)
+        stamps = SystemStamps(SystemClock(), prices)
         rules = WorkspaceRules(
             settings.workspace.allowed_roots, settings.workspace.allow_root_owned
         )

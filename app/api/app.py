@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from app.api.guard import Guard
-from app.api.problems import Problem, install_problems
+from app.api.problems import MEDIA_TYPE, Problem, install_problems
 from app.api.routes import meta, runs, sessions
 from app.runs.service import Service
 
@@ -15,10 +15,21 @@ DESCRIPTION = (
     "Agent loops as a service: start or resume a session with a prompt, follow it by SSE from any "
     "host, read its result and its cost. Messages are the Claude Agent SDK's stream-json messages."
 )
-_PROBLEM: dict[str, Any] = {
-    "model": Problem,
-    "description": "A problem (RFC 9457), as application/problem+json.",
-}
+_PROBLEM: dict[str, Any] = {"model": Problem, "description": "A problem (RFC 9457)."}
+
+
+class _Api(FastAPI):
+    """Says in its document that errors are problems."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Give the OpenAPI document."""
+        if self.openapi_schema is None:
+            document = super().openapi()
+            for operation in (o for path in document["paths"].values() for o in path.values()):
+                for kind in ("4XX", "5XX"):
+                    answer = operation["responses"][kind]
+                    answer["content"] = {MEDIA_TYPE: next(iter(answer["content"].values()))}
+        return super().openapi()
 
 
 def create_api(
@@ -38,12 +49,13 @@ def create_api(
             app.state.service = service
             yield
 
-    app = FastAPI(
+    app = _Api(
         title="Treadle",
         version=version,
         description=DESCRIPTION,
         lifespan=lifespan,
         redoc_url=None,
+        redirect_slashes=False,
         separate_input_output_schemas=False,
         responses={"4XX": _PROBLEM, "5XX": _PROBLEM},
     )

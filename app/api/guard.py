@@ -1,18 +1,20 @@
 """The first thing a request meets: bounds that the server itself does not set.
 
-Header count and size, NUL in the path, the body's size by counting (a Content-Length is only a
-claim), and a request id. Bodies without a content type, or with the one that `curl -d` sends, are
-taken as JSON: this API has no other.
+Count and size of headers and address, text in the address that cannot be stored, the body's size by
+counting (a Content-Length is only a claim), and a request id. Bodies without a content type, or
+with the one that `curl -d` sends, are taken as JSON: this API has no other. It also is the last
+resort for errors that nobody foresaw.
 """
 
 import re
 from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ulid import ULID
 
-from app.api.problems import problem_response
+from app.api.problems import problem_response, unforeseen
 from app.errors import HeadersTooLarge, InvalidRequest, PayloadTooLarge, RequestError
 
 MOST_HEADERS = 100
@@ -51,13 +53,20 @@ class Guard:
             if sent.has_started:
                 raise
             await problem_response(Request(scope), self._too_large())(scope, receive, sent)
+        except Exception as error:  # the edge: nothing leaves but a problem
+            if sent.has_started:
+                raise
+            problem = unforeseen(error, request_id)
+            await problem_response(Request(scope), problem)(scope, receive, sent)
 
     def _refusal(self, scope: Scope) -> RequestError | None:
         headers = scope["headers"]
         size = sum(len(name) + len(value) for name, value in headers)
+        size += len(scope["path"]) + len(scope["query_string"])
         if len(headers) > MOST_HEADERS or size > MOST_HEADER_BYTES:
-            return HeadersTooLarge("The request has too many or too large headers.")
-        if "\0" in scope["path"] or "�" in scope["path"] or b"%00" in scope["query_string"]:
+            return HeadersTooLarge("The request has too many or too large headers, or address.")
+        path = scope["path"]
+        if "\0" in path or "�" in path or not _is_storable(scope["query_string"]):
             return InvalidRequest("The address holds a NUL or bytes that are not UTF-8.")
         lengths = {value for name, value in headers if name == b"content-length"}
         if any(not v.isdigit() for v in lengths) or len(lengths) > 1:
@@ -97,6 +106,13 @@ def _counted(receive: Receive, limit: int) -> Receive:
         return message
 
     return counted
+
+
+def _is_storable(query: bytes) -> bool:
+    try:
+        return "\0" not in unquote_to_bytes(query).decode()
+    except UnicodeDecodeError:
+        return False
 
 
 def _request_id(scope: Scope) -> str:

@@ -12,7 +12,9 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
+from app.api.pointers import body_pointer
 from app.errors import (
     InvalidRequest,
     MethodNotAllowed,
@@ -87,30 +89,51 @@ class Problem(BaseModel):
     context: dict[str, Any] = {}
 
 
-def problem_response(request: Request, error: RequestError) -> Response:
+def problem_response(
+    request: Request, error: RequestError, further_headers: Mapping[str, str] | None = None
+) -> Response:
     """Give the answer for an error."""
-    headers = {"x-should-retry": "true" if error.retryable else "false"}
+    headers = {**(further_headers or {}), "x-should-retry": "true" if error.retryable else "false"}
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(error.retry_after_s)
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    body = {
-        "type": f"/problems/{error.code.replace('_', '-')}",
-        "title": error.title,
-        "status": error.status,
-        "detail": error.detail,
-        "instance": request.url.path,
-        "code": error.code,
-        "request_id": getattr(request.state, "request_id", ""),
-        "retryable": error.retryable,
-        "errors": error.errors,
-        "context": error.context,
-    }
-    return Response(orjson.dumps(body), error.status, headers, MEDIA_TYPE)
+    body = problem_json(
+        error, instance=request.url.path, request_id=getattr(request.state, "request_id", "")
+    )
+    return Response(body, error.status, headers, MEDIA_TYPE)
+
+
+def problem_json(error: RequestError, *, instance: str, request_id: str) -> bytes:
+    """Give the JSON of a problem, on one line."""
+    return orjson.dumps(
+        {
+            "type": f"/problems/{error.code.replace('_', '-')}",
+            "title": error.title,
+            "status": error.status,
+            "detail": error.detail,
+            "instance": instance,
+            "code": error.code,
+            "request_id": request_id,
+            "retryable": error.retryable,
+            "errors": error.errors,
+            "context": error.context,
+        }
+    )
+
+
+def unforeseen(error: Exception, request_id: str) -> RequestError:
+    """Log an error that nobody foresaw; give what the client may know of it."""
+    log.error(
+        "A request failed",
+        exc_info=error,
+        extra={"action": "request_failed", "request_id": request_id},
+    )
+    return RequestError("The service failed. Quote the request_id to the operator.")
 
 
 def install_problems(app: FastAPI) -> None:
-    """Answer every error in problem form."""
+    """Answer every error in problem form; those that nobody foresaw are left to the guard."""
 
     async def known(request: Request, error: Exception) -> Response:
         if not isinstance(error, RequestError):
@@ -120,36 +143,38 @@ def install_problems(app: FastAPI) -> None:
     async def invalid(request: Request, error: Exception) -> Response:
         if not isinstance(error, RequestValidationError):
             raise error
-        return problem_response(request, _invalid(error.errors()))
+        return problem_response(request, _invalid(error.errors(), error.body))
 
     async def http(request: Request, error: Exception) -> Response:
         if not isinstance(error, HTTPException):
             raise error
         kind = _BY_STATUS.get(error.status_code, InvalidRequest)
         detail = "There is no such path." if kind is NotFound else str(error.detail)
-        return problem_response(request, kind(detail))
+        headers = {"Allow": _allowed(request)} if kind is MethodNotAllowed else {}
+        return problem_response(request, kind(detail), headers)
 
     async def database_gone(request: Request, error: Exception) -> Response:
         return problem_response(request, gone(error))
-
-    async def unknown(request: Request, error: Exception) -> Response:
-        log.error("A request failed", exc_info=error, extra={"action": "request_failed"})
-        return problem_response(
-            request, RequestError("The service failed. Quote the request_id to the operator.")
-        )
 
     app.add_exception_handler(RequestError, known)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, http)
     for kind in GONE:
         app.add_exception_handler(kind, database_gone)
-    app.add_exception_handler(Exception, unknown)
 
 
-def _invalid(found: Sequence[Mapping[str, Any]]) -> RequestError:
-    if malformed := next((e for e in found if e["type"] == "json_invalid"), None):
-        return InvalidRequest(f"The body is not valid JSON: {malformed['ctx']['error']}.")
-    errors = [_field_error(error) for error in found]
+def _allowed(request: Request) -> str:
+    """Give the methods of all routes of a path; the framework only knows the first one's."""
+
+    def is_known(method: str) -> bool:
+        scope = {**request.scope, "method": method}
+        return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+
+    return ", ".join(method for method in ("DELETE", "GET", "PATCH", "POST") if is_known(method))
+
+
+def _invalid(found: Sequence[Mapping[str, Any]], body: object) -> RequestError:
+    errors = [_field_error(error, body) for error in found]
     first = errors[0]
     detail = f"{first['pointer'] or 'The body'}: {first['message']}"
     if any(error["code"] == "unsupported_option" for error in errors):
@@ -157,18 +182,12 @@ def _invalid(found: Sequence[Mapping[str, Any]]) -> RequestError:
     return ValidationFailed(detail, errors=errors)
 
 
-def _field_error(error: Mapping[str, Any]) -> dict[str, str]:
+def _field_error(error: Mapping[str, Any], body: object) -> dict[str, str]:
     place, *path = error["loc"]
-    names = [_escaped(part) for part in path if not _is_branch(part)]
-    pointer = "".join(f"/{name}" for name in names) if place == "body" else "".join(names)
+    if option := error.get("ctx", {}).get("option"):
+        path.append(option)
+    pointer = ".".join(map(str, path))
+    if place == "body":
+        pointer = body_pointer(path, body, is_missing=error["type"] == "missing")
     message = "there is no such field" if error["type"] == "extra_forbidden" else error["msg"]
     return {"pointer": pointer, "code": str(error["type"]), "message": str(message)}
-
-
-def _is_branch(part: object) -> bool:
-    """Tell pydantic's names of union members from the names of fields."""
-    return isinstance(part, str) and ("[" in part or part in {"str", "SystemPromptPreset"})
-
-
-def _escaped(part: object) -> str:
-    return str(part).replace("~", "~0").replace("/", "~1")[:200]

@@ -22,24 +22,40 @@ from app.runs.listing import RunRow, SessionRow
 from app.runs.workspaces import WorkspaceSource
 
 LONGEST_WAIT_S = 60
-_UUID = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+_UUID = r"^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"
 
 Uuid = Annotated[
     str,
     StringConstraints(to_lower=True, pattern=_UUID),
     Field(examples=["0e6f2f5e-8d3c-4b9a-9f6e-2b1a7c3d4e5f"]),
 ]
-Metadata = Annotated[dict[str, str], Field(max_length=50)]
+Metadata = Annotated[
+    dict[
+        Annotated[str, StringConstraints(max_length=100)],
+        Annotated[str, StringConstraints(max_length=2000)],
+    ],
+    Field(max_length=50),
+]
+"""Bounded, since every list shows it."""
+RunStatus = Literal["queued", "running", "requires_action", "finished"]
 
 
 class _In(BaseModel):
     model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
     )
 
 
 class _Out(BaseModel):
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+
+def _example(**body: Any) -> ConfigDict:  # noqa: ANN401 - JSON
+    return ConfigDict(json_schema_extra={"examples": [body]})
 
 
 # -- in ---------------------------------------------------------------------------------------
@@ -112,21 +128,15 @@ class Workspace(_In):
 class RunBody(_In):
     """A prompt for a session."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "prompt": "List the files here and say what they are.",
-                    "options": {"allowed_tools": ["Read", "Glob"], "max_turns": 10},
-                }
-            ]
-        }
+    model_config = _example(
+        prompt="List the files here and say what they are.",
+        options={"allowed_tools": ["Read", "Glob"], "max_turns": 10},
     )
 
     prompt: str | None = None
     """The user's text. Exactly one of `prompt` and `messages`."""
     messages: Annotated[list[InputMessage], Field(min_length=1, max_length=100)] | None = None
-    """User messages in the SDK's streaming-input form."""
+    """User messages in the SDK's streaming-input form, each with another uuid."""
     options: AgentOptions = AgentOptions()
     """Laid over the session's options, for this run."""
     on_busy: Literal["queue"] = "queue"
@@ -145,6 +155,14 @@ class RunBody(_In):
         if prompt is not None and not prompt.strip():
             raise ValueError("must say something")
         return prompt
+
+    @field_validator("messages")
+    @classmethod
+    def _differ(cls, messages: list[InputMessage] | None) -> list[InputMessage] | None:
+        uuids = [message.uuid for message in messages or () if message.uuid]
+        if len(set(uuids)) < len(uuids):
+            raise ValueError("two messages have the same uuid")
+        return messages
 
     @model_validator(mode="after")
     def _one_input(self) -> "RunBody":
@@ -186,6 +204,12 @@ class SessionBody(_In):
 class SessionBodyWithRun(SessionBody):
     """A new session, with its first run if wanted."""
 
+    model_config = _example(
+        title="Tidy the notes",
+        options={"permission_mode": "acceptEdits", "max_budget_usd": "2.00"},
+        metadata={"ticket": "A-1"},
+    )
+
     run: RunBody | None = None
 
 
@@ -212,6 +236,8 @@ class StartBody(RunBody):
 
 
 class ForkBody(_In):
+    model_config = _example(title="Another way")
+
     at_message: Uuid | None = None
     """The last message that the new session has. Default: the newest."""
     title: Annotated[str, Field(max_length=500)] | None = None
@@ -220,6 +246,8 @@ class ForkBody(_In):
 
 
 class CancelBody(_In):
+    model_config = _example(reason="not needed any more")
+
     scope: Literal["all", "turn"] = "all"
     """What is stopped. There is nothing yet that outlives a turn, so both mean the same."""
     reason: Annotated[str, Field(max_length=1000)] | None = None
@@ -253,7 +281,7 @@ class RunObject(_Out):
     object: Literal["run"] = "run"
     id: Annotated[str, Field(examples=["run_01JDZX5E5V8M2Q4T6Y8A0C2E4G"])]
     session_id: str
-    status: Literal["queued", "running", "requires_action", "finished"]
+    status: RunStatus
     result_subtype: str | None
     """The SDK's word for how the loop ended; set when finished."""
     end_reason: str | None
@@ -490,7 +518,7 @@ def _time(at: datetime | None) -> str | None:
     return None if at is None else wire_time(at)
 
 
-def _status(status: str) -> Literal["queued", "running", "requires_action", "finished"]:
+def _status(status: str) -> RunStatus:
     match status:
         case "queued" | "running" | "requires_action" | "finished":
             return status

@@ -11,8 +11,10 @@ from contextlib import aclosing
 import orjson
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
+from app.api.problems import problem_json
 from app.errors import RequestError
 from app.runs.live import End, Framed, Item
+from app.runs.outages import GONE, gone
 
 HEADERS = {
     "Cache-Control": "no-cache, no-transform",
@@ -58,8 +60,14 @@ async def _frames(
                         last_seq = item.row.seq
                 yield b"".join(_bytes(item, run_id, last_seq) for item in items)
     except RequestError as error:
-        body = {"code": error.code, "status": error.status, "detail": error.detail}
-        yield b"event: problem\ndata: " + orjson.dumps(body) + b"\n\n"
+        yield _problem(error, session_id)
+    except GONE as error:
+        yield _problem(gone(error), session_id)
+
+
+def _problem(error: RequestError, session_id: str) -> bytes:
+    body = problem_json(error, instance=f"/v1/sessions/{session_id}", request_id="")
+    return b"event: problem\ndata: " + body + b"\n\n"
 
 
 def _bytes(item: Item, run_id: str | None, last_seq: int) -> bytes:

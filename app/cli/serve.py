@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -116,6 +117,11 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=2048, reuse_port=False)
     except OSError as error:
         raise ConfigError(
-            f"Cannot listen on {host}:{port} ({error.strerror}). Choose another with --port, or "
+            f"Cannot listen on {host}:{port} ({_reason(error)}). Choose another with --port, or "
             "stop what uses it."
         ) from None
+
+
+def _reason(error: OSError) -> str:
+    # asyncio and socket add the address to the system's words, where it stands already.
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror)

@@ -69,8 +69,9 @@ So a caller can send a dump of its whole options object; anything else is refuse
 _LATER_MODES = ("plan", "auto")
 
 
-def _unsupported(message: str) -> PydanticCustomError:
-    return PydanticCustomError("unsupported_option", "{reason}", {"reason": message})
+def _unsupported(message: str, option: str | None = None) -> PydanticCustomError:
+    context = {"reason": message} if option is None else {"reason": message, "option": option}
+    return PydanticCustomError("unsupported_option", "{reason}", context)
 
 
 def _bare_names(rules: list[str]) -> list[str]:
@@ -137,17 +138,16 @@ class AgentOptions(BaseModel):
         """Translate camelCase names; drop what is not set (null, an unsupported default)."""
         if not isinstance(value, dict):
             return value
-        camel = {to_camel(name): name for name in (*cls.model_fields, *UNSUPPORTED_DEFAULTS)}
         kept: dict[str, object] = {}
         for key, given in value.items():
-            name = camel.get(str(key), str(key))
+            name = _CAMEL.get(str(key), str(key))
             if name in kept:
                 raise PydanticCustomError(
                     "duplicate_option", "the option {name} is given twice", {"name": name}
                 )
             if name in UNSUPPORTED_DEFAULTS:
                 if given is not None and given != UNSUPPORTED_DEFAULTS[name]:
-                    raise _unsupported(f"the option {key!r} is not supported")
+                    raise _unsupported(f"the option {key!r} is not supported", str(key))
             elif given is not None or name not in cls.model_fields:
                 kept[name] = given
         return kept
@@ -159,3 +159,6 @@ class AgentOptions(BaseModel):
     def stored(self) -> dict[str, Any]:
         """Give the JSON form with only what was set: `model_validate` reads it back."""
         return self.model_dump(mode="json", exclude_unset=True)
+
+
+_CAMEL = {to_camel(name): name for name in (*AgentOptions.model_fields, *UNSUPPORTED_DEFAULTS)}

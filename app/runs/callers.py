@@ -17,6 +17,7 @@ class Callers:
     """Answers for keys. Only valid keys are remembered, by the key itself, in memory alone."""
 
     database: Database
+    remember_s: float = REMEMBER_S
     _known: dict[str, tuple[float, Caller]] = field(default_factory=dict)
 
     async def of(self, key: str) -> Caller | None:
@@ -29,5 +30,5 @@ class Callers:
         if caller is not None:
             if len(self._known) >= MOST:
                 self._known.clear()
-            self._known[key] = (now + REMEMBER_S, caller)
+            self._known[key] = (now + self.remember_s, caller)
         return caller

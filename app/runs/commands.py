@@ -5,6 +5,7 @@ Each command is one transaction; afterwards readers and other hosts are told.
 
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -28,7 +29,7 @@ from app.store.engine import Database
 from app.store.journal import service_body
 from app.store.keys import Caller
 from app.store.ledger import spend_json, spend_of, spends
-from app.store.queue import Enqueued, NewRun
+from app.store.queue import Enqueued, Host, NewRun
 from app.store.runs import RunRow, find_run
 from app.store.sessions import NewSession, SessionRow, create_session, find_session, fork_session
 
@@ -84,6 +85,7 @@ class Commands:
 
     async def create_session(self, caller: Caller, wish: SessionWish) -> SessionRow:
         """Create a session without a run."""
+        self.policy.check(wish.options, allows_bypass=caller.allow_bypass)
         new = self._new_session(wish)
         async with self.database.begin() as connection:
             await create_session(connection, caller.tenant_id, new)
@@ -100,6 +102,12 @@ class Commands:
         Committed when this returns: the run survives whatever happens next. A host with a free
         slot has claimed it on the spot when nothing older waits.
         """
+        with self.worker.slot() if self.worker else nullcontext() as host:
+            return await self._start(caller, session, wish, host)
+
+    async def _start(
+        self, caller: Caller, session: SessionWish | str, wish: RunWish, host: Host | None
+    ) -> tuple[RunRow, SessionRow]:
         new = self._new_session(session) if isinstance(session, SessionWish) else None
         async with self.database.begin() as connection:
             if new is not None:
@@ -121,7 +129,7 @@ class Commands:
                 session_id,
                 run,
                 queue_limit=self.queue_per_session,
-                host=self.worker.claiming_host if self.worker else None,
+                host=host,
             )
             run_row = await find_run(connection, caller.tenant_id, run.id)
             session_row = await find_session(connection, caller.tenant_id, session_id)

@@ -7,16 +7,17 @@ free to write what has to be written afterwards.
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 import orjson
 
 from app.agent.effects import Effects, Stamps
 from app.agent.finish_step import abandoned, interrupted
 from app.agent.loop import run_agent
-from app.agent.state import LoopState, RunInfo, fold
+from app.agent.state import Advance, LoopState, RunInfo, fold
 from app.domain.journal import Batch, ServiceEvent
 from app.domain.messages import parse_message
 from app.domain.runs import EndReason
@@ -32,6 +33,9 @@ from app.store.runs import Work, work_of
 log = logging.getLogger(__name__)
 
 Stop = Literal["cancel", "drain", "lost"]
+T = TypeVar("T")
+OUTAGE_POLL_S = 0.5
+"""How often a run tries again what the database did not answer."""
 
 
 class Parts(Protocol):
@@ -85,25 +89,16 @@ class Execution:
         """Drive the run until it is finished, or until this host has to let it go."""
         self._last_seq = self.claim.last_seq
         self._announcements = [_announcement(self.claim)]
-        while True:
-            try:
-                await self._attempt()
-            except LeaseLost:
-                log.warning("The lease was lost", extra={"action": "lease_lost"})
-                return
-            except GONE as error:
-                # The run goes on when the database is back: fold again, since what was in flight
-                # is unknown.
-                log.warning("The run waits for the database: %s", type(error).__name__)
-                await asyncio.sleep(1.0)
-            else:
-                return
+        try:
+            await self._attempt()
+        except LeaseLost:
+            log.warning("The lease was lost", extra={"action": "lease_lost"})
 
     async def _attempt(self) -> None:
         lease = self.claim.lease
-        work = await work_of(self.database, lease.tenant_id, lease.run_id)
+        work = await self._outlast(lambda: work_of(self.database, lease.tenant_id, lease.run_id))
         info = self.parts.describe(self.claim, work)
-        self._state = await self._load(info, work)
+        self._state = await self._outlast(lambda: self._load(info, work))
         try:
             async with self.parts.open(self.claim, work, info) as effects:
                 await self._drive(effects)
@@ -125,31 +120,36 @@ class Execution:
             finally:
                 self._task.cancel()
                 (failed,) = await asyncio.gather(self._task, return_exceptions=True)
-            if isinstance(failed, (LeaseLost, *GONE)):
+            if isinstance(failed, LeaseLost):
                 raise failed
             if isinstance(failed, Exception):
-                log.error("The loop failed", exc_info=failed, extra={"action": "run_failed"})
-                why = "The service failed inside this run; the operator's log has the details."
-                await self._end(end_reason="internal", why=why)
+                await self._failed(failed)
         await self._after_stop(effects)
 
+    async def _failed(self, error: Exception) -> None:
+        log.error("The loop failed", exc_info=error, extra={"action": "run_failed"})
+        if self._now().result is None:
+            why = "The service failed inside this run; the operator's log has the details."
+            await self._end(end_reason="internal", why=why)
+
     async def _loop(self, effects: Effects) -> None:
-        async with aclosing(run_agent(self._now(), effects)) as batches:
-            async for batch in batches:
-                await self._store(batch)
+        async with aclosing(run_agent(self._now(), effects)) as advances:
+            async for advance in advances:
+                await self._store(advance)
                 if self._is_draining and self._is_at_boundary:
                     self._stop = "drain"
                     return
 
     async def _end(self, *, end_reason: EndReason, why: str) -> None:
-        await self._store(abandoned(self._now(), self.parts.stamps, end_reason=end_reason, why=why))
+        ended = abandoned(self._now(), self.parts.stamps, end_reason=end_reason, why=why)
+        await self._store(self._now().after(ended))
 
     async def _after_stop(self, effects: Effects) -> None:
         match self._stop:
             case "cancel" if self._now().result is None:
-                await self._store(interrupted(self._now(), effects))
+                await self._store(self._now().after(interrupted(self._now(), effects)))
             case "drain" if self._now().result is None:
-                await queue.release(self.database, self.claim.lease)
+                await self._outlast(lambda: queue.release(self.database, self.claim.lease))
             case _:
                 pass
 
@@ -177,16 +177,17 @@ class Execution:
         ]
         return fold(rows, info, spent_before=inherited.merged(before), spend=run)
 
-    async def _store(self, batch: Batch) -> None:
+    async def _store(self, advance: Advance) -> None:
         """Store a batch, then show it. Once begun it is not cut off: half known is worst."""
-        writing = asyncio.create_task(self._write(batch))
+        writing = asyncio.create_task(self._write(advance))
         try:
             await asyncio.shield(writing)
         finally:
             if not writing.done():
                 await asyncio.wait([writing])
 
-    async def _write(self, batch: Batch) -> None:
+    async def _write(self, advance: Advance) -> None:
+        batch = advance.batch
         if batch.outcome is not None:
             finished = {
                 "result_subtype": batch.outcome.subtype,
@@ -196,9 +197,23 @@ class Execution:
         rows = await self._append(batch)
         self._announcements = []
         self._last_seq = rows[-1].seq if rows else self._last_seq
-        self._state = self._now().apply(batch)
+        self._state = advance.state
         lease = self.claim.lease
         self.hub.wrote(lease.tenant_id, lease.session_id, rows)
+
+    async def _outlast(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask the database until it answers. Only for what may be asked twice."""
+        while True:
+            try:
+                return await ask()
+            except GONE as error:
+                log.warning("The run waits for the database: %s", type(error).__name__)
+            await asyncio.sleep(OUTAGE_POLL_S)
+            self._check_lease()
+
+    def _check_lease(self) -> None:
+        if self._stop == "lost":
+            raise LeaseLost("the lease was lost while the database was away")
 
     async def _append(self, batch: Batch) -> list[Row]:
         """Append under the fence; outlast an outage without storing anything twice."""
@@ -216,9 +231,8 @@ class Execution:
         """Wait for the database; give the rows when the append had worked but its answer was lost."""
         lease = self.claim.lease
         while True:
-            await asyncio.sleep(0.5)
-            if self._stop == "lost":
-                raise LeaseLost("the host stopped while the database was away")
+            await asyncio.sleep(OUTAGE_POLL_S)
+            self._check_lease()
             with contextlib.suppress(*GONE):
                 newest = batch.entries[-1].message.uuid if batch.entries else ""
                 if await journal.find(self.database, lease, newest, after=self._last_seq) is None:

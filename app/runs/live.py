@@ -20,7 +20,7 @@ from typing import Literal, TypeAlias
 
 from app.store import journal
 from app.store.bus import Bus, RowsWritten, Word
-from app.store.engine import GONE, Database
+from app.store.engine import GONE, TROUBLE, Database, gone
 from app.store.journal import PAGE
 from app.store.journal import Row as Row
 
@@ -116,7 +116,9 @@ class Topic:
     session_id: str
     readers: set[Reader] = field(default_factory=set)
     cursor: int | None = None
-    """Newest row that was handed to the readers; None before the first."""
+    """Newest row that was handed to the readers; None while the first of them replays."""
+    newest: int = 0
+    """Newest row that was heard of."""
 
     def deliver(self, rows: Sequence[Row]) -> None:
         """Hand rows to every reader, framed once."""
@@ -179,12 +181,17 @@ class Hub:
         """Take a word: look at the session when somebody here reads it."""
         if isinstance(word, RowsWritten):
             topic = self._topics.get((word.tenant_id, word.session_id))
-            if topic is not None and (topic.cursor is None or topic.cursor < word.seq):
-                self._look(topic)
+            if topic is not None:
+                topic.newest = max(topic.newest, word.seq)
+                self._look_if_behind(topic)
 
     def look_everywhere(self) -> None:
         """Look at every session that is read here: words may have been missed."""
         for topic in self._topics.values():
+            self._look(topic)
+
+    def _look_if_behind(self, topic: Topic) -> None:
+        if topic.cursor is not None and topic.cursor < topic.newest:
             self._look(topic)
 
     def _look(self, topic: Topic) -> None:
@@ -199,7 +206,7 @@ class Hub:
             while self._behind:
                 topic = self._topics.get(self._behind.pop())
                 if topic is not None and topic.cursor is not None:
-                    with contextlib.suppress(*GONE):  # the poll comes back to it
+                    with contextlib.suppress(*TROUBLE):  # the poll comes back to it
                         await self._catch_up(topic)
 
     async def _catch_up(self, topic: Topic) -> None:
@@ -220,7 +227,7 @@ class Hub:
                 continue
             try:
                 newest = await journal.last_seqs(self.database, watched)
-            except GONE:
+            except TROUBLE:
                 continue
             for (tenant_id, session_id), seq in newest.items():
                 self.heard(RowsWritten(tenant_id, session_id, seq))
@@ -233,19 +240,24 @@ class Hub:
         """Give everything beyond `after`, then what comes, until an `End`.
 
         Rows come in order, without gap or repetition; previews in between. Lists are what is
-        ready together: write them in one go.
+        ready together: write them in one go. Raises `Unavailable` when the database is gone.
         """
         sent = after
         with self._subscription(tenant_id, session_id, wants_previews=previews) as (topic, reader):
             while True:
                 while True:
-                    rows = await journal.read(self.database, tenant_id, session_id, after=sent)
+                    rows = await self._page(tenant_id, session_id, sent)
                     if rows:
                         yield [Framed(row, frame(row)) for row in rows]
                         sent = rows[-1].seq
                     if len(rows) < PAGE:
                         break
-                topic.cursor = sent if topic.cursor is None else topic.cursor
+                if self._is_closed:
+                    yield [End("server_shutdown")]
+                    return
+                if topic.cursor is None:
+                    topic.cursor = sent
+                    self._look_if_behind(topic)
                 is_whole = True
                 while is_whole:
                     ready, sent, is_whole = _in_order(await reader.take(), sent)
@@ -253,6 +265,12 @@ class Hub:
                         yield ready
                         if isinstance(ready[-1], End):
                             return
+
+    async def _page(self, tenant_id: str, session_id: str, after: int) -> list[Row]:
+        try:
+            return await journal.read(self.database, tenant_id, session_id, after=after)
+        except GONE as error:
+            raise gone(error) from error
 
     @contextmanager
     def _subscription(
@@ -262,8 +280,6 @@ class Hub:
         topic = self._topics.setdefault(key, Topic(tenant_id, session_id))
         reader = Reader(wants_previews, self.buffer_frames)
         topic.readers.add(reader)
-        if self._is_closed:
-            reader.put(End("server_shutdown"))
         try:
             yield topic, reader
         finally:

@@ -36,8 +36,7 @@ class Policy:
         model = self.resolve_model(options.model, self.aliases, self.default_model)
         if not self.is_served(model):
             raise NoProvider(self.how_to_serve, context={"model": model})
-        self._check_mode(options, allows_bypass=allows_bypass)
-        self._check_ceilings(options)
+        self.check(options, allows_bypass=allows_bypass)
         is_priced = self.models.cost_usd(model, Usage(input_tokens=1), now) is not None
         if options.max_budget_usd is not None and not is_priced:
             raise UnpricedBudget(
@@ -54,6 +53,11 @@ class Policy:
                 or min(self.default_max_budget_usd, self.ceiling_max_budget_usd),
             }
         )
+
+    def check(self, options: AgentOptions, *, allows_bypass: bool) -> None:
+        """Refuse what no run may have, whatever its model. Raises `ValidationFailed`."""
+        self._check_mode(options, allows_bypass=allows_bypass)
+        self._check_ceilings(options)
 
     def _check_mode(self, options: AgentOptions, *, allows_bypass: bool) -> None:
         if options.permission_mode != "bypassPermissions" or (allows_bypass and self.has_sandbox):

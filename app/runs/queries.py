@@ -48,9 +48,6 @@ class Queries:
             return run
         # The end is looked for beyond a point at which the run was not finished yet.
         session = await self.session(tenant_id, run.session_id)
-        run = await self.run(tenant_id, run_id)
-        if run.status == "finished":
-            return run
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 async with aclosing(
@@ -115,16 +112,24 @@ class Queries:
             run_id=None,
         )
 
-    def follow_run(
+    async def follow_run(
         self, tenant_id: str, run: RunRow, *, after: int | None, previews: str = "none"
     ) -> AsyncGenerator[list[Item]]:
-        """Give a run's part of its session's log beyond `after`, until the run has ended."""
+        """Give a run's part of its session's log beyond `after`, until the run has ended.
+
+        `after` is at the most the log's end at the time of the call.
+        """
         start = max(run.first_seq - 1, -1 if after is None else after)
-        return _shown(
-            self.hub.follow(tenant_id, run.session_id, after=start, previews=previews != "none"),
-            previews=previews,
-            run_id=run.id,
-        )
+        if start >= run.first_seq:
+            # The run may have ended since it was read: then nothing would ever come.
+            run = await self.run(tenant_id, run.id)
+            if run.last_seq is not None and run.last_seq <= start:
+                yield [End("run_finished")]
+                return
+        items = self.hub.follow(tenant_id, run.session_id, after=start, previews=previews != "none")
+        async with aclosing(_shown(items, previews=previews, run_id=run.id)) as lists:
+            async for shown in lists:
+                yield shown
 
 
 async def _shown(

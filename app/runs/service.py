@@ -1,5 +1,6 @@
 """What the HTTP layer gets: everything it may call, nothing it must build."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -43,7 +44,8 @@ class Service:
         if self.is_draining:
             return False
         try:
-            await self.database.raw.fetchval("SELECT 1", timeout=2)
+            async with asyncio.timeout(2):  # the wait for a connection is part of it
+                await self.database.raw.fetchval("SELECT 1")
         except Exception:  # noqa: BLE001 - any failure means the same
             return False
         return True

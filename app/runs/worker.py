@@ -9,15 +9,16 @@ this process believes only saves time.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
 from app.runs.execute import Execution, Parts
 from app.runs.live import Hub
 from app.store import queue
 from app.store.bus import Bus, CancelAsked, Word, WorkWaiting
-from app.store.engine import GONE, Database
+from app.store.engine import TROUBLE, Database
+from app.store.journal import Lease
 from app.store.queue import Claim, Host
 from app.telemetry.logging import run_context
 
@@ -38,14 +39,24 @@ class Worker:
     poll_s: float
     max_attempts: int
     is_draining: bool = False
-    _running: dict[str, tuple[Execution, asyncio.Task[None]]] = field(default_factory=dict)
+    _running: dict[Lease, tuple[Execution, asyncio.Task[None]]] = field(default_factory=dict)
+    _claiming: int = 0
+    """Slots held for claims under way, so that many at once cannot take more than there are."""
     _has_work: asyncio.Event = field(default_factory=asyncio.Event)
     _has_ended: asyncio.Event = field(default_factory=asyncio.Event)
 
-    @property
-    def claiming_host(self) -> Host | None:
-        """This host when it can take one more run on the spot, else None."""
-        return None if self.is_draining or len(self._running) >= self.max_runs else self.host
+    @contextmanager
+    def slot(self) -> Iterator[Host | None]:
+        """Hold a slot during a claim, `start` included: this host, or None when it takes no run."""
+        if self.is_draining or len(self._running) + self._claiming >= self.max_runs:
+            yield None
+            return
+        self._claiming += 1
+        try:
+            yield self.host
+        finally:
+            self._claiming -= 1
+            self._has_ended.set()
 
     @property
     def running(self) -> int:
@@ -54,9 +65,14 @@ class Worker:
 
     def start(self, claim: Claim) -> None:
         """Drive a run that was claimed for this host."""
+        for lease, (older, _) in self._running.items():
+            if lease.run_id == claim.lease.run_id:
+                older.stop("lost")  # our own lease had run out, and we are the new owner
         execution = Execution(claim, self.database, self.hub, self.parts, self.max_attempts)
         task = asyncio.create_task(self._drive(execution))
-        self._running[claim.lease.run_id] = (execution, task)
+        self._running[claim.lease] = (execution, task)
+        if self.is_draining:
+            execution.drain()
 
     def wake(self) -> None:
         """Look for work now."""
@@ -74,9 +90,10 @@ class Worker:
 
     def cancel(self, run_id: str) -> bool:
         """Cancel a run when it is driven here; its cancel is in the database already."""
-        if found := self._running.get(run_id):
-            found[0].stop("cancel")
-        return found is not None
+        found = [e for lease, (e, _) in self._running.items() if lease.run_id == run_id]
+        for execution in found:
+            execution.stop("cancel")
+        return bool(found)
 
     async def claim_forever(self) -> None:
         """Take runs while there are slots, until cancelled."""
@@ -85,31 +102,35 @@ class Worker:
                 await asyncio.wait_for(self._has_work.wait(), self.poll_s)
             self._has_work.clear()
             try:
-                while (host := self.claiming_host) and (
-                    claim := await queue.claim(self.database, host)
-                ):
-                    self.start(claim)
-            except GONE as error:
+                while await self._claim():
+                    pass
+            except TROUBLE as error:
                 log.warning("Work cannot be looked for: %s", type(error).__name__)
                 await asyncio.sleep(self.poll_s)
+
+    async def _claim(self) -> bool:
+        with self.slot() as host:
+            claim = await queue.claim(self.database, host) if host else None
+            if claim is not None:
+                self.start(claim)
+        return claim is not None
 
     async def renew_forever(self) -> None:
         """Renew leases, stop what is lost or cancelled, until cancelled."""
         while True:
             await asyncio.sleep(self.heartbeat_s)
-            held = {run_id: execution for run_id, (execution, _) in self._running.items()}
+            held = {lease: execution for lease, (execution, _) in self._running.items()}
             if not held:
                 continue
-            leases = [execution.claim.lease for execution in held.values()]
             try:
-                renewed = await queue.renew(self.database, self.host, leases)
-            except GONE as error:
+                renewed = await queue.renew(self.database, self.host, list(held))
+            except TROUBLE as error:
                 log.warning("Leases cannot be renewed: %s", type(error).__name__)
                 continue
-            for run_id, execution in held.items():
-                if run_id not in renewed:
+            for lease, execution in held.items():
+                if lease not in renewed:
                     execution.stop("lost")
-                elif renewed[run_id]:
+                elif renewed[lease]:
                     execution.stop("cancel")
 
     async def drain(self, drain_s: float) -> None:
@@ -119,7 +140,7 @@ class Worker:
             execution.drain()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(drain_s):
-                while self._running:
+                while self._running or self._claiming:
                     self._has_ended.clear()
                     await self._has_ended.wait()
         for execution, _ in list(self._running.values()):
@@ -145,7 +166,7 @@ class Worker:
             except Exception:  # the edge: one run's failure must not take the host down
                 log.exception("A run's execution failed", extra={"action": "execution_failed"})
             finally:
-                self._running.pop(lease.run_id, None)
+                self._running.pop(lease, None)
                 self._has_ended.set()
                 self.wake()
 

@@ -8,6 +8,14 @@ from app.errors import ConfigError
 from app.sandbox.driver import SessionDirs
 
 
+def session_dirs(parent: Path, name: str) -> SessionDirs:
+    """Name the three folders of a session; whether they exist is not looked at."""
+    if Path(name).name != name or name in {"", ".", ".."} or "\0" in name:
+        raise ValueError(f"not a plain folder name: {name!r}")
+    root = parent / name
+    return SessionDirs(root / "ws", root / "tmp", root / "home")
+
+
 def make_session_dirs(parent: Path, name: str, *, uid: int | None) -> SessionDirs:
     """Make, or find again, the three folders of a session below `parent`.
 
@@ -15,11 +23,8 @@ def make_session_dirs(parent: Path, name: str, *, uid: int | None) -> SessionDir
     folders; None means the service's own user, and is the only value for a service that is not
     root. All are closed to others (0700).
     """
-    if Path(name).name != name or name in {"", ".", ".."} or "\0" in name:
-        raise ValueError(f"not a plain folder name: {name!r}")
-    root = parent / name
-    dirs = SessionDirs(ws=root / "ws", tmp=root / "tmp", home=root / "home")
-    for folder in (root, dirs.ws, dirs.tmp, dirs.home):
+    dirs = session_dirs(parent, name)
+    for folder in (dirs.ws.parent, dirs.ws, dirs.tmp, dirs.home):
         folder.mkdir(mode=0o700, exist_ok=True)
         if uid is not None and folder.lstat().st_uid != uid:
             os.chown(folder, uid, uid, follow_symlinks=False)

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import asyncpg
 import orjson
 
-from app.store.engine import GONE, Database
+from app.store.engine import TROUBLE, Database
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,8 @@ class Bus:
     def say(self, word: Word) -> None:
         """Send a word to the other hosts, soon. Never blocks, never raises."""
         if isinstance(word, RowsWritten):
-            self._rows[word.tenant_id, word.session_id] = word.seq
+            key = (word.tenant_id, word.session_id)
+            self._rows[key] = max(word.seq, self._rows.get(key, 0))
         else:
             self._others.add(word)
         self._has_words.set()
@@ -91,7 +92,7 @@ class Bus:
             try:
                 for payload in pack(self.host_id, words):
                     await self.database.raw.execute("SELECT pg_notify($1, $2)", CHANNEL, payload)
-            except GONE as error:
+            except TROUBLE as error:
                 # Readers poll; nothing is lost but time.
                 log.warning("Could not notify other hosts: %s", type(error).__name__)
                 await asyncio.sleep(1.0)
@@ -102,7 +103,7 @@ class Bus:
         while True:
             try:
                 await self._listen()
-            except GONE as error:
+            except TROUBLE as error:
                 log.warning("The listener lost its connection: %s", type(error).__name__)
             await asyncio.sleep(0.5)
 
@@ -163,9 +164,9 @@ def unpack(host_id: str, payload: str) -> list[Word]:
     """Read a payload; words of one's own are left out, as are those of a newer program."""
     try:
         sender, items = orjson.loads(payload)
-    except (orjson.JSONDecodeError, ValueError):
+    except (ValueError, TypeError):
         return []
-    if sender == host_id:
+    if sender == host_id or not isinstance(items, list):
         return []
     return [word for item in items if (word := _word(item)) is not None]
 
@@ -180,7 +181,7 @@ def _item(word: Word) -> list[object]:
             return ["cancel", run]
 
 
-def _word(item: list[Any]) -> Word | None:
+def _word(item: object) -> Word | None:
     match item:
         case ["rows", str(tenant), str(session), int(seq)]:
             return RowsWritten(tenant, session, seq)

@@ -29,13 +29,21 @@ GONE = (
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
-    asyncpg.TooManyConnectionsError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.QueryCanceledError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.TransactionRollbackError,
     InterfaceError,
     OperationalError,
     PoolTimeoutError,
     TimeoutError,
 )
-"""What a database that is gone, or going, raises. Worth another try later."""
+"""What a database that is gone, going, full or failing over raises. Worth another try later."""
+
+TROUBLE = (*GONE, asyncpg.PostgresError, DBAPIError)
+"""Whatever a statement can raise: for loops that must outlive it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +64,7 @@ class Database:
         except GONE as error:
             raise gone(error) from error
         except DBAPIError as error:
-            if error.connection_invalidated:
+            if _is_gone(error):
                 raise gone(error) from error
             raise
 
@@ -68,12 +76,22 @@ class Database:
                 yield await connection.execution_options(isolation_level="AUTOCOMMIT")
         except GONE as error:
             raise gone(error) from error
+        except DBAPIError as error:
+            if _is_gone(error):
+                raise gone(error) from error
+            raise
 
 
 def gone(error: BaseException) -> Unavailable:
     """Give the error that a client sees while the database is away."""
     log.warning("The database is not reachable: %s", type(error).__name__)
     return Unavailable("The database is not reachable. Try again shortly.", retry_after_s=2)
+
+
+def _is_gone(error: DBAPIError) -> bool:
+    # SQLAlchemy wraps the driver's error twice.
+    driver_error = error.orig.__cause__ if error.orig is not None else None
+    return error.connection_invalidated or isinstance(driver_error, GONE)
 
 
 def plain_dsn(url: str) -> str:
@@ -101,6 +119,7 @@ async def open_database(dsn: str, *, pool_size: int, connect_s: float) -> AsyncI
         pool_timeout=5,
         json_serializer=lambda value: orjson.dumps(value).decode(),
         json_deserializer=orjson.loads,
+        hide_parameters=True,  # errors are logged; prompts are not
     )
     raw = await asyncpg.create_pool(
         dsn, min_size=1, max_size=pool_size, command_timeout=30, timeout=10

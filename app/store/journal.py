@@ -2,7 +2,7 @@
 
 One statement checks the session's epoch, hands out the sequence numbers, inserts the rows and
 whatever else belongs to the step (ledger, consumed prompts, the run's terminal state). No row back
-means that another host owns the session: nothing was written.
+means that another host owns the session, or that it was let go: nothing was written.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -103,15 +103,24 @@ async def append(
 
 
 async def find(database: Database, lease: Lease, uuid: str, *, after: int) -> int | None:
-    """Give the seq of a message beyond `after`, or None: was an append stored after all?"""
-    seq: int | None = await database.raw.fetchval(
-        """SELECT seq FROM journal
-           WHERE tenant_id = $1 AND session_id = $2 AND seq > $3 AND uuid = $4""",
-        lease.tenant_id,
-        lease.session_id,
-        after,
-        uuid,
-    )
+    """Give the seq of a message beyond `after`, or None: was an append stored after all?
+
+    Waits for an append that the server is still at, though its client heard of no end.
+    """
+    async with database.raw.acquire() as connection, connection.transaction():
+        await connection.execute(
+            "SELECT 1 FROM sessions WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE",
+            lease.tenant_id,
+            lease.session_id,
+        )
+        seq: int | None = await connection.fetchval(
+            """SELECT seq FROM journal
+               WHERE tenant_id = $1 AND session_id = $2 AND seq > $3 AND uuid = $4""",
+            lease.tenant_id,
+            lease.session_id,
+            after,
+            uuid,
+        )
     return seq
 
 
@@ -203,7 +212,7 @@ _FENCE = """
 WITH f AS (
   UPDATE sessions SET last_seq = last_seq + cardinality($5::text[]), updated_at = clock_timestamp()
     {cost} {release}
-  WHERE tenant_id = $1 AND id = $2 AND epoch = $3 RETURNING last_seq),
+  WHERE tenant_id = $1 AND id = $2 AND epoch = $3 AND owner IS NOT NULL RETURNING last_seq),
 j AS (
   INSERT INTO journal (tenant_id, session_id, seq, run_id, kind, type, subtype, uuid,
                        parent_tool_use_id, body, facts)

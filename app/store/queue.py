@@ -11,11 +11,12 @@ from typing import Any
 
 import orjson
 from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.messages import Prompt, ResultMessage, encode_message
 from app.domain.runs import EndReason
-from app.errors import NotFound, QueueFull
+from app.errors import IdTaken, NotFound, QueueFull
 from app.store.engine import Database
 from app.store.journal import Lease
 
@@ -98,25 +99,42 @@ async def enqueue(
                 """UPDATE sessions SET last_seq = last_seq + 1, num_runs = num_runs + 1,
                      updated_at = clock_timestamp()
                    WHERE tenant_id = :tenant AND id = :session
-                   RETURNING last_seq, epoch, num_runs, parent_id IS NULL AS is_root,
-                     (SELECT count(*) FROM runs WHERE tenant_id = :tenant
-                       AND session_id = :session AND status <> 'finished') AS ahead"""
+                   RETURNING last_seq, num_runs, parent_id IS NULL AS is_root"""
             ),
             {"tenant": tenant_id, "session": session_id},
         )
     ).one_or_none()
     if session is None:
         raise NotFound("There is no such session.")
-    if session.ahead > queue_limit:
+    # The row is locked from here on, and each statement below sees what was committed before.
+    try:
+        epoch, ahead = await _insert(connection, tenant_id, session_id, run, session.last_seq, host)
+    except IntegrityError as error:
+        raise _uuid_taken(run, error) from None
+    if ahead > queue_limit:
         raise QueueFull(f"{queue_limit} runs wait in this session already.", retry_after_s=5)
-    epoch = await _insert(connection, tenant_id, session_id, run, session.last_seq, host)
-    if epoch is None or host is None:
-        return Enqueued(session.last_seq, session.ahead, None)
+    if epoch is None:
+        return Enqueued(session.last_seq, ahead, None)
     lease = Lease(tenant_id, session_id, run.id, epoch)
     is_new = session.num_runs == 1 and session.is_root
     return Enqueued(
         session.last_seq, 0, Claim(lease, 1, 0, session.last_seq, is_new_session=is_new)
     )
+
+
+def _uuid_taken(run: NewRun, error: IntegrityError) -> IdTaken | IntegrityError:
+    """Say which message the session has already: it was sent before, by this client or another."""
+    driver_error = error.orig.__cause__ if error.orig is not None else None
+    detail = str(getattr(driver_error, "detail", ""))
+    for index, prompt in enumerate(run.prompts):
+        if prompt.uuid in detail:
+            return IdTaken(
+                f"The session has a message {prompt.uuid} already: it was sent before.",
+                errors=[
+                    {"pointer": f"/messages/{index}/uuid", "code": "taken", "message": "is taken"}
+                ],
+            )
+    return error
 
 
 async def _insert(
@@ -126,9 +144,12 @@ async def _insert(
     run: NewRun,
     seq: int,
     host: Host | None,
-) -> int | None:
-    """Insert run, prompts and event; give the new epoch when the host claimed the run."""
-    epoch: int | None = await connection.scalar(
+) -> tuple[int | None, int]:
+    """Insert run, prompts and event.
+
+    Gives the new epoch when the host claimed the run, and how many unfinished runs were there.
+    """
+    result = await connection.execute(
         text(
             f"""
 WITH mine AS (
@@ -159,7 +180,9 @@ prompts AS (
 event AS (
   INSERT INTO journal (tenant_id, session_id, seq, run_id, kind, type, body)
   VALUES (:tenant, :session, :seq, :run, 'service', 'run.queued', :queued))
-SELECT epoch FROM mine"""
+SELECT (SELECT epoch FROM mine) AS epoch,
+  (SELECT count(*) FROM runs WHERE tenant_id = :tenant AND session_id = :session
+    AND status <> 'finished') AS ahead"""
         ),
         {
             "tenant": tenant_id,
@@ -184,7 +207,8 @@ SELECT epoch FROM mine"""
             ).decode(),
         },
     )
-    return epoch
+    row = result.one()
+    return row.epoch, row.ahead
 
 
 async def claim(database: Database, host: Host) -> Claim | None:
@@ -207,8 +231,10 @@ taken AS (
   RETURNING s.tenant_id, s.id, s.epoch, s.last_seq),
 started AS (
   UPDATE runs r SET status = 'running', attempt = r.attempt + 1, claim_seq = taken.last_seq,
-    stalled_attempts = CASE WHEN r.claim_seq = taken.last_seq THEN r.stalled_attempts + 1
-      ELSE 0 END,
+    stalled_attempts = CASE WHEN r.claim_seq IS NULL THEN r.stalled_attempts
+      WHEN EXISTS (SELECT 1 FROM journal j WHERE j.tenant_id = r.tenant_id
+        AND j.session_id = r.session_id AND j.seq > r.claim_seq AND j.run_id = r.id) THEN 0
+      ELSE r.stalled_attempts + 1 END,
     started_at = coalesce(r.started_at, clock_timestamp())
   FROM taken, next WHERE r.tenant_id = next.tenant_id AND r.id = next.run_id
   RETURNING r.attempt, r.stalled_attempts, r.cancel_requested_at IS NOT NULL AS is_cancelled)
@@ -229,8 +255,8 @@ FROM next, taken, started""",
     )
 
 
-async def renew(database: Database, host: Host, leases: Sequence[Lease]) -> dict[str, bool]:
-    """Renew this host's leases; give run id → whether its cancel is asked for.
+async def renew(database: Database, host: Host, leases: Sequence[Lease]) -> dict[Lease, bool]:
+    """Renew this host's leases; give lease → whether its run's cancel is asked for.
 
     A lease that is missing from the answer is lost.
     """
@@ -238,10 +264,11 @@ async def renew(database: Database, host: Host, leases: Sequence[Lease]) -> dict
         """
 WITH mine AS (
   UPDATE sessions s SET lease_expires_at = clock_timestamp() + make_interval(secs => $1)
-  FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[]) AS l(tenant_id, id, run_id, epoch)
+  FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[]) WITH ORDINALITY
+    AS l(tenant_id, id, run_id, epoch, position)
   WHERE s.tenant_id = l.tenant_id AND s.id = l.id AND s.epoch = l.epoch AND s.owner = $6
-  RETURNING l.tenant_id, l.run_id)
-SELECT r.id, r.cancel_requested_at IS NOT NULL AS is_cancelled
+  RETURNING l.tenant_id, l.run_id, l.position)
+SELECT mine.position, r.cancel_requested_at IS NOT NULL AS is_cancelled
 FROM mine JOIN runs r ON r.tenant_id = mine.tenant_id AND r.id = mine.run_id""",
         host.lease_s,
         [lease.tenant_id for lease in leases],
@@ -250,17 +277,20 @@ FROM mine JOIN runs r ON r.tenant_id = mine.tenant_id AND r.id = mine.run_id""",
         [lease.epoch for lease in leases],
         host.id,
     )
-    return {row["id"]: row["is_cancelled"] for row in rows}
+    return {leases[row["position"] - 1]: row["is_cancelled"] for row in rows}
 
 
 async def release(database: Database, lease: Lease) -> None:
-    """Let an unfinished run go, for another host to take. Does nothing when the lease is lost."""
+    """Let an unfinished run go, for another host to take. Does nothing when the lease is lost.
+
+    An orderly end does not count as a lost host.
+    """
     await database.raw.execute(
         """
 WITH freed AS (
   UPDATE sessions SET owner = NULL, lease_expires_at = NULL
   WHERE tenant_id = $1 AND id = $2 AND epoch = $3 RETURNING id)
-UPDATE runs SET status = 'queued' FROM freed
+UPDATE runs SET status = 'queued', claim_seq = NULL FROM freed
 WHERE tenant_id = $1 AND runs.id = $4 AND status <> 'finished'""",
         lease.tenant_id,
         lease.session_id,

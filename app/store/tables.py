@@ -84,6 +84,7 @@ sessions = Table(
     _time("lease_expires_at"),
     Column("last_seq", BigInteger, nullable=False, server_default=text("0")),
     Column("num_runs", Integer, nullable=False, server_default=text("0")),
+    Column("pending_steers", Integer, nullable=False, server_default=text("0")),
     Column("cost_usd", _MONEY, nullable=False, server_default=text("0")),
     _json("inherited"),
     Column("parent_id", Text),
@@ -131,6 +132,11 @@ runs = Table(
     Column("is_estimated", Boolean, nullable=False, server_default=text("false")),
     _time("cancel_requested_at"),
     Column("cancel_reason", Text),
+    Column("cancel_end_reason", Text),
+    _time("deadline_at"),
+    Column("recovery_policy", Text, nullable=False, server_default=text("'resume'")),
+    Column("max_attempts", Integer),
+    Column("on_disconnect", Text, nullable=False, server_default=text("'continue'")),
     _time("created_at", nullable=False, default_now=True),
     _time("started_at"),
     _time("finished_at"),
@@ -208,4 +214,17 @@ ledger = Table(
     ForeignKeyConstraint(["tenant_id", "run_id"], ["runs.tenant_id", "runs.id"]),
     Index("ix_ledger_tenant_id_session_id", "tenant_id", "session_id"),
     Index("ix_ledger_tenant_id_run_id", "tenant_id", "run_id"),
+)
+
+idempotency = Table(
+    "idempotency",
+    metadata,
+    Column("tenant_id", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("sha256", LargeBinary, nullable=False),
+    Column("status", Integer),
+    Column("body", Text),
+    Column("run_id", Text),
+    _time("created_at", nullable=False, default_now=True),
+    Index("ix_idempotency_created_at", "created_at"),
 )

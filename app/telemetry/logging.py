@@ -1,5 +1,6 @@
 """Logs: one record a fact; JSON at the edge. No prompts, tool inputs or secrets at INFO."""
 
+import json
 import logging
 import sys
 from collections.abc import Iterator
@@ -39,7 +40,10 @@ class JsonFormatter(logging.Formatter):
         fields |= {k: v for k, v in vars(record).items() if k not in _STANDARD}
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
-        return orjson.dumps(fields, default=str).decode()
+        try:
+            return orjson.dumps(fields, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        except TypeError:  # a lone surrogate, a huge integer: escaped rather than lost
+            return json.dumps(fields, default=str)
 
 
 def set_up_logging(level: str, form: Literal["json", "text"]) -> None:

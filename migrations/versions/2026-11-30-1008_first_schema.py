@@ -17,6 +17,23 @@ def upgrade() -> None:
     # A migration never waits long for a lock that live traffic holds.
     op.execute("SET LOCAL lock_timeout = '5s'")
     op.create_table(
+        "idempotency",
+        sa.Column("tenant_id", sa.Text(), nullable=False),
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("sha256", sa.LargeBinary(), nullable=False),
+        sa.Column("status", sa.Integer(), nullable=True),
+        sa.Column("body", sa.Text(), nullable=True),
+        sa.Column("run_id", sa.Text(), nullable=True),
+        sa.Column(
+            "created_at",
+            sa.DateTime(timezone=True),
+            server_default=sa.text("clock_timestamp()"),
+            nullable=False,
+        ),
+        sa.PrimaryKeyConstraint("tenant_id", "key", name=op.f("pk_idempotency")),
+    )
+    op.create_index("ix_idempotency_created_at", "idempotency", ["created_at"], unique=False)
+    op.create_table(
         "journal",
         sa.Column("tenant_id", sa.Text(), nullable=False),
         sa.Column("session_id", sa.Text(), nullable=False),
@@ -94,6 +111,7 @@ def upgrade() -> None:
         sa.Column("lease_expires_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("last_seq", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("num_runs", sa.Integer(), server_default=sa.text("0"), nullable=False),
+        sa.Column("pending_steers", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column(
             "cost_usd",
             sa.Numeric(precision=18, scale=9),
@@ -185,6 +203,11 @@ def upgrade() -> None:
         sa.Column("is_estimated", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.Column("cancel_requested_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("cancel_reason", sa.Text(), nullable=True),
+        sa.Column("cancel_end_reason", sa.Text(), nullable=True),
+        sa.Column("deadline_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("recovery_policy", sa.Text(), server_default=sa.text("'resume'"), nullable=False),
+        sa.Column("max_attempts", sa.Integer(), nullable=True),
+        sa.Column("on_disconnect", sa.Text(), server_default=sa.text("'continue'"), nullable=False),
         sa.Column(
             "created_at",
             sa.DateTime(timezone=True),
@@ -318,3 +341,5 @@ def downgrade() -> None:
     op.drop_table("api_keys")
     op.drop_table("tenants")
     op.drop_table("journal")
+    op.drop_index("ix_idempotency_created_at", table_name="idempotency")
+    op.drop_table("idempotency")

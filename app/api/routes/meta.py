@@ -1,7 +1,7 @@
 """Health, readiness, what this service is, and the pages that problems point to."""
 
 from fastapi import APIRouter, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 
 from app import errors
 from app.api.deps import CallerDep, ServiceDep
@@ -11,7 +11,7 @@ from app.errors import NotFound, RequestError
 router = APIRouter(tags=["service"])
 
 
-@router.get("/healthz", operation_id="health", summary="Is the process alive?")
+@router.get("/healthz", operation_id="service_health", summary="Is the process alive?")
 async def healthz() -> dict[str, str]:
     """Answer as long as the process can."""
     return {"status": "ok"}
@@ -19,7 +19,7 @@ async def healthz() -> dict[str, str]:
 
 @router.get(
     "/readyz",
-    operation_id="ready",
+    operation_id="service_readiness",
     summary="Can requests be served?",
     responses={503: {"description": "The database is away, or the host is going."}},
 )
@@ -30,16 +30,19 @@ async def readyz(service: ServiceDep) -> Response:
     return JSONResponse({"status": status}, 200 if is_ready else 503)
 
 
-@router.get("/v1/meta", operation_id="meta", summary="What this service is")
+@router.get("/v1/meta", operation_id="service_meta", summary="What this service is")
 async def meta(service: ServiceDep, _caller: CallerDep) -> Meta:
     """Give versions, features and limits."""
     return Meta.model_validate(dict(service.meta()))
 
 
 @router.get(
-    "/problems/{name}", operation_id="problem", summary="What a problem means", tags=["service"]
+    "/problems/{name}",
+    operation_id="problem_get",
+    summary="What a problem means",
+    response_class=PlainTextResponse,
 )
-async def problem(name: str) -> Response:
+async def problem(name: str) -> str:
     """Give the short page that a problem's `type` points to."""
     code = name.replace("-", "_")
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
@@ -47,5 +50,5 @@ async def problem(name: str) -> Response:
         if issubclass(kind, RequestError) and kind.code == code:
             text = f"{kind.title}\n\ncode: {kind.code}\nstatus: {kind.status}\n"
             text += f"retryable: {'yes' if kind.retryable else 'no'}\n"
-            return Response(text, media_type="text/plain; charset=utf-8")
+            return text
     raise NotFound("There is no such problem.")

@@ -13,6 +13,7 @@ from app.api.deps import (
     ServiceDep,
     decode_cursor,
     encode_cursor,
+    list_tag,
     stream_start,
 )
 from app.api.schemas import (
@@ -21,13 +22,13 @@ from app.api.schemas import (
     RunBody,
     RunObject,
     RunPage,
+    RunStatus,
     StartBody,
     Started,
     Stopped,
 )
 from app.api.sse import stream_response
-from app.domain.messages import ResultMessage
-from app.errors import CursorInvalid
+from app.domain.messages import ResultMessage, ResultSubtype
 from app.runs.callers import Caller
 from app.runs.commands import SessionWish
 from app.runs.listing import RunRow, list_runs
@@ -42,18 +43,28 @@ Previews = Annotated[
 Wait = Annotated[
     int, Query(ge=0, le=LONGEST_WAIT_S, description="Seconds to wait for the run's end.")
 ]
+_FRAMES = {"text/event-stream": {"schema": {"type": "string"}}}
 STREAM: dict[int | str, dict[str, Any]] = {
     200: {
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "content": _FRAMES,
         "description": "Frames: `message` (an SDK message), `service`, `preview`, `end`.",
     }
 }
+STARTED: dict[int | str, dict[str, Any]] = {
+    200: {
+        "model": Started,
+        "content": _FRAMES,
+        "description": "With `wait`: the run has ended. With `stream`: its events.",
+    }
+}
+"""What starting a run answers beside 202."""
 
 
 @router.post(
     "/v1/runs",
     status_code=202,
     response_model=Started,
+    responses=STARTED,
     operation_id="run_start",
     summary="Create a session and start its first run",
 )
@@ -92,27 +103,25 @@ async def list_all(
     cursor: str | None = None,
     order: Literal["asc", "desc"] = "desc",
     session_id: str | None = None,
-    status: Annotated[list[str] | None, Query()] = None,
-    result_subtype: Annotated[list[str] | None, Query()] = None,
+    status: Annotated[list[RunStatus] | None, Query()] = None,
+    result_subtype: Annotated[list[ResultSubtype] | None, Query()] = None,
 ) -> RunPage:
     """Give runs by creation time. Repeat a filter for "or"."""
-    filters = f"{session_id}|{sorted(status or ())}|{sorted(result_subtype or ())}"
+    tag = list_tag(
+        caller, order, "runs", session_id, sorted(status or ()), sorted(result_subtype or ())
+    )
     rows = await list_runs(
         service.database,
         caller.tenant_id,
         session_id=session_id,
-        after=decode_cursor(cursor, order=order, filters=filters),
+        after=decode_cursor(cursor, tag),
         limit=limit + 1,
         descending=order == "desc",
         statuses=status or (),
         result_subtypes=result_subtype or (),
     )
     page, has_more = rows[:limit], len(rows) > limit
-    following = (
-        encode_cursor(page[-1].created_at, page[-1].id, order=order, filters=filters)
-        if has_more
-        else None
-    )
+    following = encode_cursor(page[-1].created_at, page[-1].id, tag) if has_more else None
     return RunPage(
         data=[RunObject.of(row) for row in page], has_more=has_more, next_cursor=following
     )
@@ -203,8 +212,6 @@ def _stream(
 ) -> Response:
     if previews is None:
         previews = "all" if run.options.get("include_partial_messages") else "none"
-    if after > (run.last_seq or after):
-        raise CursorInvalid("The cursor is beyond the end of the run.")
     return stream_response(
         service.queries.follow_run(caller.tenant_id, run, after=after, previews=previews),
         session_id=run.session_id,

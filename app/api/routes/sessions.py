@@ -15,9 +15,10 @@ from app.api.deps import (
     ServiceDep,
     decode_cursor,
     encode_cursor,
+    list_tag,
     stream_start,
 )
-from app.api.routes.runs import STREAM, begin
+from app.api.routes.runs import STARTED, STREAM, begin
 from app.api.schemas import (
     CreatedSession,
     EventPage,
@@ -75,22 +76,18 @@ async def list_all(
     parent_id: str | None = None,
 ) -> SessionPage:
     """Give sessions by creation time."""
-    filters = f"{status}|{parent_id}"
+    tag = list_tag(caller, order, "sessions", status, parent_id)
     rows = await list_sessions(
         service.database,
         caller.tenant_id,
-        after=decode_cursor(cursor, order=order, filters=filters),
+        after=decode_cursor(cursor, tag),
         limit=limit + 1,
         descending=order == "desc",
         is_running=None if status is None else status == "running",
         parent_id=parent_id,
     )
     page, has_more = rows[:limit], len(rows) > limit
-    following = (
-        encode_cursor(page[-1].created_at, page[-1].id, order=order, filters=filters)
-        if has_more
-        else None
-    )
+    following = encode_cursor(page[-1].created_at, page[-1].id, tag) if has_more else None
     return SessionPage(
         data=[SessionObject.of(row) for row in page], has_more=has_more, next_cursor=following
     )
@@ -106,6 +103,7 @@ async def get(session_id: str, service: ServiceDep, caller: CallerDep) -> Sessio
     "/v1/sessions/{session_id}/runs",
     status_code=202,
     response_model=Started,
+    responses=STARTED,
     operation_id="session_prompt",
     summary="Send a prompt to a session",
 )
@@ -129,20 +127,17 @@ async def runs(
 ) -> RunPage:
     """Give the session's runs by creation time."""
     await service.queries.session(caller.tenant_id, session_id)
+    tag = list_tag(caller, order, "session_runs", session_id)
     rows = await list_runs(
         service.database,
         caller.tenant_id,
         session_id=session_id,
-        after=decode_cursor(cursor, order=order, filters=session_id),
+        after=decode_cursor(cursor, tag),
         limit=limit + 1,
         descending=order == "desc",
     )
     page, has_more = rows[:limit], len(rows) > limit
-    following = (
-        encode_cursor(page[-1].created_at, page[-1].id, order=order, filters=session_id)
-        if has_more
-        else None
-    )
+    following = encode_cursor(page[-1].created_at, page[-1].id, tag) if has_more else None
     return RunPage(
         data=[RunObject.of(row) for row in page], has_more=has_more, next_cursor=following
     )

@@ -1,0 +1,80 @@
+"""Answers that are kept, so that a repeated write gets the first one's (ADR 10)."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.store.engine import Database
+
+KEEP_HOURS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the first request with a key was, and was answered with."""
+
+    sha256: bytes
+    status: int
+    body: str
+    run_id: str | None
+    """The run that it started, if it started one."""
+
+
+async def begin(
+    connection: AsyncConnection, tenant_id: str, key: str, sha256: bytes
+) -> Kept | None:
+    """Claim a key for this transaction, or give what another one has kept under it.
+
+    Waits while another transaction holds the key. A key older than a day is free again.
+    """
+    claimed = await connection.scalar(
+        text(
+            """INSERT INTO idempotency (tenant_id, key, sha256) VALUES (:tenant, :key, :sha256)
+               ON CONFLICT (tenant_id, key) DO UPDATE
+                 SET sha256 = excluded.sha256, status = NULL, body = NULL, run_id = NULL,
+                     created_at = clock_timestamp()
+               WHERE idempotency.created_at < clock_timestamp() - make_interval(hours => :hours)
+               RETURNING true"""
+        ),
+        {"tenant": tenant_id, "key": key, "sha256": sha256, "hours": KEEP_HOURS},
+    )
+    if claimed:
+        return None
+    row = (
+        await connection.execute(
+            text(
+                """SELECT sha256, status, body, run_id FROM idempotency
+                   WHERE tenant_id = :tenant AND key = :key"""
+            ),
+            {"tenant": tenant_id, "key": key},
+        )
+    ).one()
+    return Kept(bytes(row.sha256), row.status, row.body, row.run_id)
+
+
+async def keep(
+    connection: AsyncConnection,
+    tenant_id: str,
+    key: str,
+    *,
+    status: int,
+    body: str,
+    run_id: str | None,
+) -> None:
+    """Keep the answer, in the transaction of the write itself."""
+    await connection.execute(
+        text(
+            """UPDATE idempotency SET status = :status, body = :body, run_id = :run
+               WHERE tenant_id = :tenant AND key = :key"""
+        ),
+        {"tenant": tenant_id, "key": key, "status": status, "body": body, "run": run_id},
+    )
+
+
+async def forget_old(database: Database) -> None:
+    """Delete keys that are older than a day."""
+    await database.raw.execute(
+        "DELETE FROM idempotency WHERE created_at < clock_timestamp() - make_interval(hours => $1)",
+        KEEP_HOURS,
+    )

@@ -1,0 +1,178 @@
+"""The worker of a host: slots, its own lost leases, and failures of parts that are no database."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from app.agent.effects import Effects
+from app.agent.results import LOST_TEXT
+from app.agent.state import RunInfo
+from app.domain.model import ModelRequest, ModelResponse, StreamPart
+from app.domain.options import AgentOptions
+from app.domain.tools import ToolResult
+from app.runs.execute import Execution
+from app.runs.live import Hub
+from app.store.bus import Bus
+from app.store.engine import Database
+from app.store.queue import Claim
+from app.store.runs import Work
+from app.tools.tool import Tool, ToolContext, ToolInput, tool
+from tests.conftest import MakeSettings
+from tests.fakes.effects import effects
+from tests.fakes.messages_api import MessagesApi
+from tests.hosts import Host, host
+from tests.runs.prompts import finished, scripted, start
+from tests.store.seeds import RealStamps, begun, rows, until
+
+
+@dataclass(slots=True)
+class Gate:
+    """A tool whose first call waits until it is stopped; later ones end at once."""
+
+    calls: int = 0
+    stopped: int = 0
+    is_in: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def tool(self, *, read_only: bool) -> Tool[ToolInput]:
+        async def hold(_: ToolInput, __: ToolContext) -> ToolResult:
+            self.calls += 1
+            if self.calls == 1:
+                self.is_in.set()
+                try:
+                    await asyncio.get_running_loop().create_future()
+                finally:
+                    self.stopped += 1
+            return ToolResult("passed")
+
+        make = tool(name="Hold", description="Waits.", input_model=ToolInput, read_only=read_only)
+        return make(hold)
+
+
+async def test_many_prompts_at_once_never_take_more_slots_than_there_are(
+    make_settings: MakeSettings, messages_api: MessagesApi
+) -> None:
+    async with host(make_settings(engine={"max_runs": 2})) as service:
+        prompt = scripted({"text": "done", "delay": 0.1})
+        runs = await asyncio.gather(*(start(service.client, prompt) for _ in range(8)))
+        for run in runs:
+            assert (await finished(service.client, run["id"]))["result_subtype"] == "success"
+    times = [(r.started, 1) for r in messages_api.requests]
+    times += [(r.ended or 0.0, -1) for r in messages_api.requests]
+    running, most = 0, 0
+    for _, change in sorted(times):
+        running += change
+        most = max(most, running)
+    assert (len(messages_api.requests), most) == (8, 2)
+
+
+@pytest.mark.parametrize("is_read_only", [False, True])
+async def test_a_host_that_takes_its_own_run_again_stops_its_older_attempt(
+    make_settings: MakeSettings, database: Database, is_read_only: bool
+) -> None:
+    gate = Gate()
+    slow_heart = make_settings(engine={"lease_s": 60.0, "heartbeat_s": 30.0, "poll_s": 0.1})
+    async with host(slow_heart, extra_tools=[gate.tool(read_only=is_read_only)]) as service:
+        prompt = scripted({"tool": "Hold"}, {"text": "done"})
+        run = await start(service.client, prompt, allowed_tools=["Hold"])
+        await asyncio.wait_for(gate.is_in.wait(), 10)
+        await database.raw.execute("UPDATE sessions SET lease_expires_at = now()")
+        ended = await finished(service.client, run["id"])
+        assert (ended["result_subtype"], ended["attempt"]) == ("success", 2)
+        assert (gate.calls, gate.stopped) == ((2, 1) if is_read_only else (1, 1))
+
+        async def is_idle() -> bool:
+            return service.service.worker is not None and service.service.worker.running == 0
+
+        await until(is_idle)
+    results = await rows(database, "SELECT body FROM journal WHERE body LIKE '%tool_result\"%'")
+    assert len(results) == 1
+    assert ("passed" if is_read_only else LOST_TEXT) in results[0]["body"]
+    ends = await rows(database, "SELECT count(*) AS n FROM journal WHERE type = 'result'")
+    assert ends == [{"n": 1}]
+
+
+async def test_a_host_on_its_way_out_takes_no_run_but_accepts_it_for_others(
+    make_settings: MakeSettings,
+) -> None:
+    async with host(make_settings()) as leaving:
+        await leaving.service.drain()
+        run = await start(leaving.client, scripted({"text": "done"}))
+        assert run["status"] == "queued"
+        async with host(make_settings()) as staying:
+            ended = await finished(staying.client, run["id"])
+    assert (ended["result_subtype"], ended["attempt"]) == ("success", 1)
+
+
+async def test_a_host_that_only_serves_leaves_runs_to_workers(make_settings: MakeSettings) -> None:
+    async with host(make_settings(), "api") as api:
+        run = await start(api.client, scripted({"text": "done"}))
+        assert run["status"] == "queued"
+        async with host(make_settings()):
+            assert (await finished(api.client, run["id"]))["result_subtype"] == "success"
+
+
+async def test_three_hosts_lost_without_progress_end_a_run_as_lost(
+    service: Host, database: Database
+) -> None:
+    worker = service.service.worker
+    assert worker is not None
+    created = await service.client.post("/v1/sessions", json={})
+    session_id = created.json()["id"]
+    await database.raw.execute(
+        "UPDATE sessions SET owner = 'gone', lease_expires_at = now() + interval '60 s'"
+    )
+    answer = await service.client.post(f"/v1/sessions/{session_id}/runs", json={"prompt": "x"})
+    run_id = answer.json()["run"]["id"]
+    await database.raw.execute(  # as three dead hosts leave it
+        "UPDATE runs SET status = 'running', attempt = 3, stalled_attempts = 2,"
+        " claim_seq = queued_seq, started_at = now()"
+    )
+    await database.raw.execute("UPDATE sessions SET lease_expires_at = now()")
+    ended = await finished(service.client, run_id)
+    assert (ended["result_subtype"], ended["end_reason"]) == (
+        "error_during_execution",
+        "worker_lost",
+    )
+    assert ended["attempt"] == 4
+
+
+# -- one execution, with parts of the test's choice -------------------------------------------
+
+
+class BrokenModel:
+    """Fails like a broken disk, not like a database."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart | ModelResponse]:
+        yield StreamPart({"type": "message_start"}, f"msg_{len(request.messages)}")
+        raise OSError(28, "No space left on device")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenParts:
+    stamps: RealStamps = field(default_factory=RealStamps)
+
+    def describe(self, claim: Claim, work: Work) -> RunInfo:
+        options = AgentOptions.model_validate(dict(work.options))
+        return RunInfo(claim.lease.session_id, claim.lease.run_id, options)
+
+    @asynccontextmanager
+    async def open(self, claim: Claim, work: Work, info: RunInfo) -> AsyncIterator[Effects]:
+        del claim, work, info
+        yield replace(effects(), model=BrokenModel())
+
+
+async def test_a_failure_that_is_no_outage_ends_the_run_once_instead_of_repeating_it(
+    database: Database,
+) -> None:
+    claim = await begun(database)
+    hub = Hub(database, Bus(database, "host_1"), 1.0, 100)
+    async with asyncio.timeout(10):
+        await Execution(claim, database, hub, BrokenParts(), 3).run()
+    (run,) = await rows(database, "SELECT status, end_reason FROM runs")
+    assert run == {"status": "finished", "end_reason": "internal"}
+    kinds = [row["type"] for row in await rows(database, "SELECT type FROM journal ORDER BY seq")]
+    assert kinds.count("result") == 1
+    assert kinds.count("system") == 1

@@ -1,0 +1,133 @@
+"""The OpenAPI document: whole, stable, and the one that is checked in."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.main import openapi_document
+
+ROOT = Path(__file__).parents[1]
+DOCUMENT = openapi_document()
+OPERATIONS: list[tuple[str, str, dict[str, Any]]] = [
+    (method, path, operation)
+    for path, operations in DOCUMENT["paths"].items()
+    for method, operation in operations.items()
+]
+IDS = [f"{method} {path}" for method, path, _ in OPERATIONS]
+each_operation = pytest.mark.parametrize(("method", "path", "operation"), OPERATIONS, ids=IDS)
+
+
+def schema(reference: dict[str, Any]) -> dict[str, Any]:
+    """Follow a reference, through "or null"."""
+    options = [o for o in reference.get("anyOf", [reference]) if o.get("type") != "null"]
+    name = options[0]["$ref"].removeprefix("#/components/schemas/")
+    found: dict[str, Any] = DOCUMENT["components"]["schemas"][name]
+    return found
+
+
+def test_the_document_checked_in_is_the_one_that_the_program_gives() -> None:
+    script = [sys.executable, "scripts/openapi.py", "--check"]
+    checked = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert json.loads((ROOT / "docs" / "openapi.json").read_text()) == DOCUMENT
+
+
+def test_the_check_finds_a_document_that_is_out_of_date(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "docs").mkdir()
+    script = tmp_path / "scripts" / "openapi.py"
+    script.write_text((ROOT / "scripts" / "openapi.py").read_text())
+    (tmp_path / "docs" / "openapi.json").write_text("{}\n")
+    checked = subprocess.run(
+        [sys.executable, script, "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 1
+    assert "make openapi" in checked.stdout
+
+
+def test_the_document_does_not_depend_on_when_or_where_it_is_made() -> None:
+    program = "import json; from app.main import openapi_document as d; print(json.dumps(d()))"
+    made = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            env={"PYTHONHASHSEED": seed, "TREADLE_LIMITS__MAX_BODY_BYTES": "5"},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert [json.loads(document) for document in made] == [DOCUMENT]
+
+
+def test_it_is_openapi_3_1_and_names_the_ways_to_give_a_key() -> None:
+    assert DOCUMENT["openapi"].startswith("3.1.")
+    assert DOCUMENT["info"]["title"] == "Treadle"
+    schemes = DOCUMENT["components"]["securitySchemes"]
+    assert {(s["type"], s.get("scheme") or s.get("name")) for s in schemes.values()} == {
+        ("http", "bearer"),
+        ("apiKey", "x-api-key"),
+    }
+
+
+def test_every_reference_leads_somewhere() -> None:
+    text = json.dumps(DOCUMENT)
+    used = set(re.findall(r'"#/components/schemas/([^"]+)"', text))
+    assert used == set(DOCUMENT["components"]["schemas"])
+
+
+def test_operation_ids_are_unique_and_name_resource_and_verb() -> None:
+    ids = [operation["operationId"] for _, _, operation in OPERATIONS]
+    assert len(set(ids)) == len(ids)
+    assert all(re.fullmatch(r"(run|session|service|problem)_[a-z]+", name) for name in ids)
+
+
+@each_operation
+def test_an_operation_explains_itself(method: str, path: str, operation: dict[str, Any]) -> None:
+    assert operation["summary"]
+    assert operation["description"]
+    assert operation["tags"]
+    for kind in ("4XX", "5XX"):
+        answer = operation["responses"][kind]
+        assert list(answer["content"]) == ["application/problem+json"]
+        problem = schema(answer["content"]["application/problem+json"]["schema"])
+        assert set(problem["required"]) == {
+            *("type", "title", "status", "detail", "instance", "code", "request_id", "retryable")
+        }
+    assert "422" not in operation["responses"]
+    is_open = path in {"/healthz", "/readyz", "/problems/{name}"}
+    assert ("security" in operation) is not is_open
+    assert method in {"get", "post"}
+
+
+@each_operation
+def test_a_body_is_json_and_has_an_example(
+    method: str, path: str, operation: dict[str, Any]
+) -> None:
+    if method == "get":
+        assert "requestBody" not in operation
+        return
+    content = operation["requestBody"]["content"]
+    assert list(content) == ["application/json"], path
+    body = schema(content["application/json"]["schema"])
+    assert body["additionalProperties"] is False
+    (example,) = body["examples"]
+    assert set(example) <= set(body["properties"])
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("get", "/v1/runs/{run_id}/stream"),
+        ("get", "/v1/sessions/{session_id}/stream"),
+        ("post", "/v1/runs"),
+        ("post", "/v1/sessions/{session_id}/runs"),
+    ],
+)
+def test_what_can_stream_says_so(method: str, path: str) -> None:
+    assert "text/event-stream" in DOCUMENT["paths"][path][method]["responses"]["200"]["content"]
