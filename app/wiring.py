@@ -200,7 +200,7 @@ class HostParts:
                     toolbox, lambda: asyncio.to_thread(self._prepare, work, place)
                 ),
                 gate=RuleGate(options),
-                inbox=StoredInbox(self.database, lease),
+                inbox=StoredInbox(self.database, lease, claim.prompts),
                 previews=LivePreviews(
                     self.hub,
                     self.stamps.clock,

@@ -40,9 +40,11 @@ JITTER = 0.25
 async def ask_model(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
     """Make a model request until it succeeds, cannot succeed, or the retries are used up.
 
-    Prompts that came meanwhile enter the conversation first (decisions B25).
+    Prompts that came meanwhile enter the conversation first (decisions B25); before the first
+    response there is nothing yet that they could steer.
     """
-    if prompts := await effects.inbox.take():
+    prompts = await effects.inbox.take() if state.responses else ()
+    if prompts:
         taken = state.after(take_in(prompts, state, effects))
         yield taken
         state = taken.state

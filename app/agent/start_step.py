@@ -49,7 +49,7 @@ def _replay(prompt: Prompt, state: LoopState, effects: Stamps) -> Entry:
     facts: dict[str, Any] = {"inbox": prompt.id}
     if prompt.has_client_uuid:
         facts["client_uuid"] = prompt.uuid
-    if state.awaits_model and state.results:
+    if prompt.is_steer:
         facts["steered"] = True
     message = UserMessage(
         session_id=state.run.session_id,

@@ -352,7 +352,7 @@ class Prompt:
     """Of the `user` message that it becomes."""
     content: str | list[dict[str, Any]]
     """Text, or content blocks in Messages API form."""
-    is_steer: bool = False
-    """Whether it was sent into a run that was already going on."""
     has_client_uuid: bool = False
     """Whether the client chose the uuid, so that it is named on `init` and `result`."""
+    is_steer: bool = False
+    """Whether it was sent into a run that was already going on."""

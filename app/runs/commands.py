@@ -26,12 +26,13 @@ from app.runs.workspaces import WorkspaceRules, WorkspaceSource
 from app.store import journal, queue
 from app.store.bus import Bus, CancelAsked, WorkWaiting
 from app.store.engine import Database
-from app.store.journal import service_body
+from app.store.journal import Lease, service_body
 from app.store.keys import Caller
 from app.store.ledger import spend_json, spend_of, spends
-from app.store.queue import Enqueued, Host, NewRun
-from app.store.runs import RunRow, find_run
+from app.store.queue import Claim, Enqueued, Host, NewRun
+from app.store.runs import RunRow, Work, find_run
 from app.store.sessions import NewSession, SessionRow, create_session, find_session, fork_session
+from app.store.starting import QUEUED_SEQ, new_run_row, new_session_row, start_session
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,25 +104,36 @@ class Commands:
         slot has claimed it on the spot when nothing older waits.
         """
         with self.worker.slot() if self.worker else nullcontext() as host:
-            return await self._start(caller, session, wish, host)
+            if isinstance(session, SessionWish):
+                return await self._start_new(caller, session, wish, host)
+            return await self._start_in(caller, session, wish, host)
 
-    async def _start(
-        self, caller: Caller, session: SessionWish | str, wish: RunWish, host: Host | None
+    async def _start_new(
+        self, caller: Caller, session: SessionWish, wish: RunWish, host: Host | None
     ) -> tuple[RunRow, SessionRow]:
-        new = self._new_session(session) if isinstance(session, SessionWish) else None
-        async with self.database.begin() as connection:
-            if new is not None:
-                await create_session(connection, caller.tenant_id, new)
-                session_id, base = new.id, wish.options.over(_options(new.options))
-            else:
-                session_id = str(session)
-                found = await find_session(connection, caller.tenant_id, session_id)
-                if found is None:
-                    raise NotFound("There is no such session.")
-                base = wish.options.over(_options(found.options))
-            options = self.policy.effective(
-                base, allows_bypass=caller.allow_bypass, now=datetime.now(UTC)
+        new = self._new_session(session)
+        options = self._effective(caller, wish.options.over(session.options))
+        run = _new_run(new.id, options, wish)
+        started = await start_session(self.database, caller.tenant_id, new, run, host=host)
+        claim = None
+        if started.epoch is not None:
+            lease = Lease(caller.tenant_id, new.id, run.id, started.epoch)
+            work = Work(run.options, new.workspace, None, 0, caller.allow_bypass)
+            claim = Claim(
+                lease, 1, 0, QUEUED_SEQ, is_new_session=True, work=work, prompts=run.prompts
             )
+        self._enqueued(caller.tenant_id, new.id, Enqueued(QUEUED_SEQ, 0, claim))
+        worker = host.id if host and claim else None
+        return new_run_row(run, new.id, started, worker), new_session_row(new, run.id, started)
+
+    async def _start_in(
+        self, caller: Caller, session_id: str, wish: RunWish, host: Host | None
+    ) -> tuple[RunRow, SessionRow]:
+        async with self.database.begin() as connection:
+            found = await find_session(connection, caller.tenant_id, session_id)
+            if found is None:
+                raise NotFound("There is no such session.")
+            options = self._effective(caller, wish.options.over(_options(found.options)))
             run = _new_run(session_id, options, wish)
             enqueued = await queue.enqueue(
                 connection,
@@ -137,6 +149,11 @@ class Commands:
             raise RuntimeError("a run is gone in the transaction that made it")
         self._enqueued(caller.tenant_id, session_id, enqueued)
         return run_row, session_row
+
+    def _effective(self, caller: Caller, options: AgentOptions) -> AgentOptions:
+        return self.policy.effective(
+            options, allows_bypass=caller.allow_bypass, now=datetime.now(UTC)
+        )
 
     async def fork(
         self,

@@ -96,7 +96,14 @@ class Execution:
 
     async def _attempt(self) -> None:
         lease = self.claim.lease
-        work = await self._outlast(lambda: work_of(self.database, lease.tenant_id, lease.run_id))
+        work = self.claim.work
+        if work is None:
+            work = await self._outlast(
+                lambda: work_of(self.database, lease.tenant_id, lease.run_id)
+            )
+        await self._attempt_with(work)
+
+    async def _attempt_with(self, work: Work) -> None:
         info = self.parts.describe(self.claim, work)
         self._state = await self._outlast(lambda: self._load(info, work))
         try:
@@ -185,6 +192,7 @@ class Execution:
         finally:
             if not writing.done():
                 await asyncio.wait([writing])
+                writing.exception()  # whoever stopped us knows better than a lost lease
 
     async def _write(self, advance: Advance) -> None:
         batch = advance.batch

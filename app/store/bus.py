@@ -2,7 +2,7 @@
 
 Words only say that there is something to read; what counts is in the tables. So a lost word costs
 time (a poll finds it), never data. Words are sent after the commit they speak of, on a connection
-of their own, packed and at most `SENDS_A_SECOND`: a NOTIFY inside a transaction would serialise
+of their own, packed, at most 100 times a second: a NOTIFY inside a transaction would serialise
 the commits of the whole database.
 """
 
@@ -22,7 +22,8 @@ from app.store.engine import TROUBLE, Database
 log = logging.getLogger(__name__)
 
 CHANNEL = "treadle"
-SENDS_A_SECOND = 200
+GATHER_S = 0.01
+"""Words are gathered for so long before they are sent: at most 100 sends a second a host."""
 PAYLOAD_BYTES = 7900
 """Postgres takes payloads below 8,000 bytes."""
 
@@ -84,6 +85,7 @@ class Bus:
         """Send what is said, packed, until cancelled."""
         while True:
             await self._has_words.wait()
+            await asyncio.sleep(GATHER_S)
             self._has_words.clear()
             words: list[Word] = [*self._others]
             words += [RowsWritten(t, s, q) for (t, s), q in self._rows.items()]
@@ -96,7 +98,6 @@ class Bus:
                 # Readers poll; nothing is lost but time.
                 log.warning("Could not notify other hosts: %s", type(error).__name__)
                 await asyncio.sleep(1.0)
-            await asyncio.sleep(1 / SENDS_A_SECOND)
 
     async def listen_forever(self) -> None:
         """Hear words until cancelled; come back after a lost connection."""

@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.store.engine import Database
+from app.store.engine import Database, sql
 
 KEEP_HOURS = 24
 
@@ -29,7 +28,7 @@ async def begin(
     Waits while another transaction holds the key. A key older than a day is free again.
     """
     claimed = await connection.scalar(
-        text(
+        sql(
             """INSERT INTO idempotency (tenant_id, key, sha256) VALUES (:tenant, :key, :sha256)
                ON CONFLICT (tenant_id, key) DO UPDATE
                  SET sha256 = excluded.sha256, status = NULL, body = NULL, run_id = NULL,
@@ -43,7 +42,7 @@ async def begin(
         return None
     row = (
         await connection.execute(
-            text(
+            sql(
                 """SELECT sha256, status, body, run_id FROM idempotency
                    WHERE tenant_id = :tenant AND key = :key"""
             ),
@@ -64,7 +63,7 @@ async def keep(
 ) -> None:
     """Keep the answer, in the transaction of the write itself."""
     await connection.execute(
-        text(
+        sql(
             """UPDATE idempotency SET status = :status, body = :body, run_id = :run
                WHERE tenant_id = :tenant AND key = :key"""
         ),

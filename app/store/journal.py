@@ -107,20 +107,17 @@ async def find(database: Database, lease: Lease, uuid: str, *, after: int) -> in
 
     Waits for an append that the server is still at, though its client heard of no end.
     """
-    async with database.raw.acquire() as connection, connection.transaction():
-        await connection.execute(
-            "SELECT 1 FROM sessions WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE",
-            lease.tenant_id,
-            lease.session_id,
-        )
-        seq: int | None = await connection.fetchval(
-            """SELECT seq FROM journal
-               WHERE tenant_id = $1 AND session_id = $2 AND seq > $3 AND uuid = $4""",
-            lease.tenant_id,
-            lease.session_id,
-            after,
-            uuid,
-        )
+    key = (lease.tenant_id, lease.session_id)
+    await database.raw.execute(
+        "SELECT 1 FROM sessions WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE", *key
+    )
+    seq: int | None = await database.raw.fetchval(
+        """SELECT seq FROM journal
+           WHERE tenant_id = $1 AND session_id = $2 AND seq > $3 AND uuid = $4""",
+        *key,
+        after,
+        uuid,
+    )
     return seq
 
 

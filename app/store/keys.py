@@ -5,11 +5,11 @@ import hmac
 import secrets
 from dataclasses import dataclass
 
-from sqlalchemy import select, text
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 from ulid import ULID
 
-from app.store.engine import Database
+from app.store.engine import Database, sql
 from app.store.tables import api_keys, tenants
 
 DEFAULT_TENANT = "default"
@@ -40,7 +40,7 @@ class ApiKey:
 async def ensure_tenant(connection: AsyncConnection, tenant_id: str, *, allow_bypass: bool) -> None:
     """Create the tenant, or bring its policy up to date."""
     await connection.execute(
-        text(
+        sql(
             """INSERT INTO tenants (id, allow_bypass) VALUES (:id, :allow)
                ON CONFLICT (id) DO UPDATE SET allow_bypass = excluded.allow_bypass"""
         ),
@@ -66,7 +66,7 @@ async def _store(
     connection: AsyncConnection, tenant_id: str, key_id: str, key: str, name: str
 ) -> None:
     await connection.execute(
-        text(
+        sql(
             """INSERT INTO api_keys (tenant_id, id, sha256, name)
                VALUES (:tenant, :id, :sha256, :name) ON CONFLICT (tenant_id, id) DO NOTHING"""
         ),
@@ -115,7 +115,7 @@ async def list_keys(database: Database, tenant_id: str) -> list[ApiKey]:
 async def revoke_key(connection: AsyncConnection, tenant_id: str, key_id: str) -> bool:
     """Revoke a key; False when there is no such key. Repeating it is fine."""
     result = await connection.execute(
-        text(
+        sql(
             """UPDATE api_keys SET revoked_at = coalesce(revoked_at, clock_timestamp())
                WHERE tenant_id = :tenant AND id = :id"""
         ),

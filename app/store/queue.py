@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.messages import Prompt, ResultMessage, encode_message
 from app.domain.runs import EndReason
 from app.errors import IdTaken, NotFound, QueueFull
-from app.store.engine import Database
+from app.store.engine import Database, sql
 from app.store.journal import Lease
+from app.store.runs import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,10 @@ class Claim:
     """Whether its cancel is asked for already."""
     is_new_session: bool = False
     """True when the journal holds no message yet, so that there is nothing to fold."""
+    work: Work | None = None
+    """What is needed to drive it, when the claimer knows it already."""
+    prompts: Sequence[Prompt] | None = None
+    """What waits in its inbox, when the claimer knows it already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,7 @@ class Enqueued:
 
 
 # The first unfinished run of each free session. A session that a live host holds is skipped.
-_CLAIMABLE = """
+CLAIMABLE = """
   FROM runs r JOIN sessions s ON s.tenant_id = r.tenant_id AND s.id = r.session_id
   WHERE r.status <> 'finished'
     AND (s.lease_expires_at IS NULL OR s.lease_expires_at <= clock_timestamp())
@@ -95,7 +99,7 @@ async def enqueue(
     """
     session = (
         await connection.execute(
-            text(
+            sql(
                 """UPDATE sessions SET last_seq = last_seq + 1, num_runs = num_runs + 1,
                      updated_at = clock_timestamp()
                    WHERE tenant_id = :tenant AND id = :session
@@ -123,9 +127,12 @@ async def enqueue(
 
 
 def _uuid_taken(run: NewRun, error: IntegrityError) -> IdTaken | IntegrityError:
-    """Say which message the session has already: it was sent before, by this client or another."""
     driver_error = error.orig.__cause__ if error.orig is not None else None
-    detail = str(getattr(driver_error, "detail", ""))
+    return uuid_taken(run, str(getattr(driver_error, "detail", ""))) or error
+
+
+def uuid_taken(run: NewRun, detail: str) -> IdTaken | None:
+    """Say which message the session has already: it was sent before, by this client or another."""
     for index, prompt in enumerate(run.prompts):
         if prompt.uuid in detail:
             return IdTaken(
@@ -134,7 +141,7 @@ def _uuid_taken(run: NewRun, error: IntegrityError) -> IdTaken | IntegrityError:
                     {"pointer": f"/messages/{index}/uuid", "code": "taken", "message": "is taken"}
                 ],
             )
-    return error
+    return None
 
 
 async def _insert(
@@ -150,14 +157,14 @@ async def _insert(
     Gives the new epoch when the host claimed the run, and how many unfinished runs were there.
     """
     result = await connection.execute(
-        text(
+        sql(
             f"""
 WITH mine AS (
   UPDATE sessions SET owner = :host, epoch = epoch + 1,
     lease_expires_at = clock_timestamp() + make_interval(secs => :lease_s)
   WHERE :host <> '' AND tenant_id = :tenant AND id = :session
     AND (lease_expires_at IS NULL OR lease_expires_at <= clock_timestamp())
-    AND NOT EXISTS (SELECT 1 {_CLAIMABLE})
+    AND NOT EXISTS (SELECT 1 {CLAIMABLE})
     AND NOT EXISTS (SELECT 1 FROM runs WHERE tenant_id = :tenant AND session_id = :session
       AND status <> 'finished')
   RETURNING epoch),
@@ -194,21 +201,25 @@ SELECT (SELECT epoch FROM mine) AS epoch,
             "metadata": orjson.dumps(run.metadata).decode(),
             "seq": seq,
             "queued": run.queued_body,
-            "prompts": orjson.dumps(
-                [
-                    {
-                        "id": prompt.id,
-                        "uuid": prompt.uuid,
-                        "has_client_uuid": prompt.has_client_uuid,
-                        "content": orjson.dumps(prompt.content).decode(),
-                    }
-                    for prompt in run.prompts
-                ]
-            ).decode(),
+            "prompts": prompts_json(run.prompts),
         },
     )
     row = result.one()
     return row.epoch, row.ahead
+
+
+def prompts_json(prompts: Sequence[Prompt]) -> str:
+    """Give prompts in the form that the inserting statements read."""
+    rows = [
+        {
+            "id": prompt.id,
+            "uuid": prompt.uuid,
+            "has_client_uuid": prompt.has_client_uuid,
+            "content": orjson.dumps(prompt.content).decode(),
+        }
+        for prompt in prompts
+    ]
+    return orjson.dumps(rows).decode()
 
 
 async def claim(database: Database, host: Host) -> Claim | None:
@@ -218,10 +229,12 @@ async def claim(database: Database, host: Host) -> Claim | None:
     """
     row = await database.raw.fetchrow(
         f"""
-WITH next AS (
-  SELECT r.tenant_id, r.session_id, r.id AS run_id {_CLAIMABLE}
-  ORDER BY (SELECT count(*) FROM sessions l WHERE l.tenant_id = r.tenant_id
-      AND l.owner IS NOT NULL AND l.lease_expires_at > clock_timestamp()),
+WITH busy AS MATERIALIZED (
+  SELECT tenant_id, count(*) AS runs FROM sessions
+  WHERE owner IS NOT NULL AND lease_expires_at > clock_timestamp() GROUP BY tenant_id),
+next AS (
+  SELECT r.tenant_id, r.session_id, r.id AS run_id {CLAIMABLE}
+  ORDER BY coalesce((SELECT b.runs FROM busy b WHERE b.tenant_id = r.tenant_id), 0),
     r.priority DESC, r.created_at
   LIMIT 1 FOR UPDATE OF s, r SKIP LOCKED),
 taken AS (
@@ -304,7 +317,7 @@ async def request_cancel(
 ) -> None:
     """Ask for a run's cancel; the first request's time and reason stay."""
     await connection.execute(
-        text(
+        sql(
             """UPDATE runs SET cancel_requested_at = coalesce(cancel_requested_at,
                  clock_timestamp()), cancel_reason = coalesce(cancel_reason, :reason)
                WHERE tenant_id = :tenant AND id = :run AND status <> 'finished'"""
@@ -327,7 +340,7 @@ async def finish_unstarted(
     None, and nothing written, when a host has begun it: its owner ends it then.
     """
     seq: int | None = await connection.scalar(
-        text(
+        sql(
             """
 WITH r AS (
   UPDATE runs SET status = 'finished', finished_at = clock_timestamp(), result_subtype = :subtype,
@@ -359,7 +372,7 @@ SELECT last_seq FROM s"""
     )
     if seq is not None:
         await connection.execute(
-            text("UPDATE runs SET last_seq = :seq WHERE tenant_id = :tenant AND id = :run"),
+            sql("UPDATE runs SET last_seq = :seq WHERE tenant_id = :tenant AND id = :run"),
             {"tenant": tenant_id, "run": run_id, "seq": seq},
         )
     return seq

@@ -7,10 +7,9 @@ from decimal import Decimal
 from typing import Any
 
 import orjson
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.store.engine import Database
+from app.store.engine import Database, sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,34 +21,34 @@ class RunRow:
     status: str
     options: Mapping[str, Any]
     metadata: Mapping[str, Any]
-    origin: str
-    parent_run_id: str | None
-    attempt: int
-    worker: str | None
-    lease_expires_at: datetime | None
-    queue_position: int | None
     first_seq: int
-    last_seq: int | None
-    resumed_from: str | None
-    result_subtype: str | None
-    end_reason: str | None
-    is_error: bool | None
-    stop_reason: str | None
-    terminal_reason: str | None
-    num_turns: int | None
-    result_text: str | None
-    errors: Sequence[str] | None
-    permission_denials: Sequence[Mapping[str, Any]] | None
-    input_tokens: int
-    output_tokens: int
-    cache_read_tokens: int
-    cache_write_tokens: int
-    cost_usd: Decimal
-    is_estimated: bool
-    cancel_requested_at: datetime | None
     created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
+    origin: str = "api"
+    parent_run_id: str | None = None
+    attempt: int = 0
+    worker: str | None = None
+    lease_expires_at: datetime | None = None
+    queue_position: int | None = None
+    last_seq: int | None = None
+    resumed_from: str | None = None
+    result_subtype: str | None = None
+    end_reason: str | None = None
+    is_error: bool | None = None
+    stop_reason: str | None = None
+    terminal_reason: str | None = None
+    num_turns: int | None = None
+    result_text: str | None = None
+    errors: Sequence[str] | None = None
+    permission_denials: Sequence[Mapping[str, Any]] | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cost_usd: Decimal = Decimal(0)
+    is_estimated: bool = False
+    cancel_requested_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
 
 
 _SELECT = """
@@ -72,7 +71,7 @@ async def find_run(connection: AsyncConnection, tenant_id: str, run_id: str) -> 
     """Give a run, or None when the tenant has none of this id."""
     row = (
         await connection.execute(
-            text(_SELECT + "AND r.id = :id"), {"tenant": tenant_id, "id": run_id}
+            sql(_SELECT + "AND r.id = :id"), {"tenant": tenant_id, "id": run_id}
         )
     ).one_or_none()
     return RunRow(**row._mapping) if row else None  # noqa: SLF001 - SQLAlchemy's public name
@@ -107,7 +106,7 @@ async def list_runs(
         values["subtypes"] = list(result_subtypes)
     async with database.connect() as connection:
         rows = await connection.execute(
-            text(f"{_SELECT} {where} ORDER BY r.created_at {order}, r.id {order} LIMIT :limit"),
+            sql(f"{_SELECT} {where} ORDER BY r.created_at {order}, r.id {order} LIMIT :limit"),
             values,
         )
         return [RunRow(**row._mapping) for row in rows]  # noqa: SLF001 - as above

@@ -7,12 +7,11 @@ from decimal import Decimal
 from typing import Any
 
 import orjson
-from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.errors import IdTaken
-from app.store.engine import Database
+from app.store.engine import Database, sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +41,14 @@ class SessionRow:
     active_run_id: str | None
     queued_runs: int
     last_seq: int
-    last_message_uuid: str | None
-    num_runs: int
-    cost_usd: Decimal
-    inherited: Mapping[str, Any] | None
-    parent_id: str | None
-    forked_at: datetime | None
     created_at: datetime
     updated_at: datetime
+    last_message_uuid: str | None = None
+    num_runs: int = 0
+    cost_usd: Decimal = Decimal(0)
+    inherited: Mapping[str, Any] | None = None
+    parent_id: str | None = None
+    forked_at: datetime | None = None
 
 
 _SELECT = """
@@ -69,7 +68,7 @@ async def create_session(connection: AsyncConnection, tenant_id: str, new: NewSe
     """Insert a session and its first event. Raises `IdTaken`."""
     try:
         await connection.execute(
-            text(
+            sql(
                 """
 WITH s AS (
   INSERT INTO sessions (tenant_id, id, title, options, workspace, metadata, last_seq)
@@ -98,7 +97,7 @@ async def find_session(
     """Give a session, or None when the tenant has none of this id."""
     row = (
         await connection.execute(
-            text(_SELECT + "AND s.id = :id"), {"tenant": tenant_id, "id": session_id}
+            sql(_SELECT + "AND s.id = :id"), {"tenant": tenant_id, "id": session_id}
         )
     ).one_or_none()
     return SessionRow(**row._mapping) if row else None  # noqa: SLF001 - SQLAlchemy's public name
@@ -133,7 +132,7 @@ async def list_sessions(
         values["metadata"] = orjson.dumps(metadata).decode()
     async with database.connect() as connection:
         rows = await connection.execute(
-            text(f"{_SELECT} {where} ORDER BY s.created_at {order}, s.id {order} LIMIT :limit"),
+            sql(f"{_SELECT} {where} ORDER BY s.created_at {order}, s.id {order} LIMIT :limit"),
             values,
         )
         return [SessionRow(**row._mapping) for row in rows]  # noqa: SLF001 - as above
@@ -155,7 +154,7 @@ async def fork_session(
     """
     await create_session(connection, tenant_id, new)
     await connection.execute(
-        text(
+        sql(
             """
 WITH copied AS (
   INSERT INTO journal (tenant_id, session_id, seq, kind, type, subtype, uuid, parent_tool_use_id,

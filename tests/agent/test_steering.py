@@ -47,7 +47,7 @@ def _steer(words: str) -> Prompt:
 
 async def test_a_steered_prompt_enters_after_the_results_of_the_round() -> None:
     model = ScriptedModel([response(call("a")), response(text("done"))])
-    late = _LateInbox([prompt()], [], [_steer("also blue")])
+    late = _LateInbox([prompt()], [_steer("also blue")])
     world = replace(effects(model), inbox=late)
     journal = await play(world)
     request = model.requests[-1].messages[-1]
@@ -62,7 +62,7 @@ async def test_a_steered_prompt_enters_after_the_results_of_the_round() -> None:
 
 async def test_a_steered_prompt_reads_the_same_after_a_resume() -> None:
     model = ScriptedModel([response(call("a")), response(text("done"))])
-    inbox = _LateInbox([prompt()], [], [_steer("also blue")])
+    inbox = _LateInbox([prompt()], [_steer("also blue")])
     journal = await play(replace(effects(model), inbox=inbox))
     folded = journal.state(run_info()).request_messages()
     assert folded[: len(model.requests[-1].messages)] == model.requests[-1].messages
