@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Protocol
 
 from app.domain.messages import Prompt
-from app.domain.model import ModelRequest, ModelResponse, StreamPart
+from app.domain.model import ModelRequest, ModelResponse, PartialResponse, StreamPart
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
 from app.domain.usage import ModelLimits, Usage
 from app.permissions.decide import Decision
@@ -68,10 +68,10 @@ class Gate(Protocol):
 class Inbox(Protocol):
     """Prompts that wait for the loop."""
 
-    async def take(self) -> Sequence[Prompt]:
+    async def take(self, *, steers: bool) -> Sequence[Prompt]:
         """Give the prompts of this run that are not in the journal yet, oldest first.
 
-        A prompt is taken when the batch that names it is journalled, not before. Asked before
+        Either those that begin the run, or (`steers`) those that were sent into it. A prompt is taken when the batch that names it is journalled, not before. Asked before
         each model request, so it is cheap while nothing came.
         """
         ...
@@ -90,6 +90,10 @@ class Previews(Protocol):
 
     def complete(self) -> None:
         """Say that the open message is complete: it is about to be journalled."""
+        ...
+
+    def partial(self) -> PartialResponse | None:
+        """Give what came of the open message; None when none is on its way."""
         ...
 
 

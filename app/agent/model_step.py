@@ -43,7 +43,7 @@ async def ask_model(state: LoopState, effects: Effects) -> AsyncGenerator[Advanc
     Prompts that came meanwhile enter the conversation first (decisions B25); before the first
     response there is nothing yet that they could steer.
     """
-    prompts = await effects.inbox.take() if state.responses else ()
+    prompts = await effects.inbox.take(steers=True) if state.responses else ()
     if prompts:
         taken = state.after(take_in(prompts, state, effects))
         yield taken

@@ -11,7 +11,7 @@ from app.domain.messages import InitMessage, Prompt, UserContent, UserMessage, w
 
 async def start(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
     """Journal `init` and every prompt that waits for the run, in one batch."""
-    prompts = await effects.inbox.take()
+    prompts = await effects.inbox.take(steers=False)
     taken = take_in(prompts, state, effects, before=(_init(state, effects, prompts),))
     yield state.after(taken)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.domain.messages import Prompt
 from app.store.engine import GONE, Database
@@ -18,16 +18,24 @@ class StoredInbox:
     lease: Lease
     known: Sequence[Prompt] | None = None
     """What waits, when that is known already."""
+    _waiting: list[Prompt] = field(default_factory=list)
+    _taken: set[str] = field(default_factory=set)
     _has_mail: bool = True
 
     def ring(self) -> None:
         """Say that something came."""
         self._has_mail = True
 
-    async def take(self) -> Sequence[Prompt]:
-        if not self._has_mail:
-            return ()
-        self._has_mail = False
+    async def take(self, *, steers: bool) -> Sequence[Prompt]:
+        if self._has_mail:
+            self._has_mail = False
+            self._waiting = [p for p in await self._look() if p.id not in self._taken]
+        taken = [prompt for prompt in self._waiting if prompt.is_steer == steers]
+        self._waiting = [prompt for prompt in self._waiting if prompt.is_steer != steers]
+        self._taken.update(prompt.id for prompt in taken)
+        return taken
+
+    async def _look(self) -> Sequence[Prompt]:
         if self.known is not None:
             known, self.known = self.known, None
             return known

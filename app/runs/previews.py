@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import orjson
 
 from app.agent.effects import Clock
-from app.domain.model import StreamPart
+from app.domain.model import PartialResponse, StreamPart
 from app.runs.live import Hub, Preview
 from app.runs.open_message import OpenMessage
 
@@ -40,6 +40,9 @@ class LivePreviews:
 
     def complete(self) -> None:
         self.open.close()
+
+    def partial(self) -> PartialResponse | None:
+        return self.open.partial()
 
     def abort(self, message_id: str, reason: str) -> None:
         if reason != "cancelled":  # a cancel still wants the text

@@ -215,6 +215,7 @@ def prompts_json(prompts: Sequence[Prompt]) -> str:
             "id": prompt.id,
             "uuid": prompt.uuid,
             "has_client_uuid": prompt.has_client_uuid,
+            "is_steer": prompt.is_steer,
             "content": orjson.dumps(prompt.content).decode(),
         }
         for prompt in prompts
@@ -381,12 +382,18 @@ SELECT last_seq FROM s"""
 async def waiting_prompts(database: Database, lease: Lease) -> list[Prompt]:
     """Give the prompts of a run that the journal does not hold yet, oldest first."""
     rows = await database.raw.fetch(
-        """SELECT id, uuid, content, has_client_uuid FROM inbox
+        """SELECT id, uuid, content, has_client_uuid, is_steer FROM inbox
            WHERE tenant_id = $1 AND run_id = $2 AND consumed_seq IS NULL ORDER BY position""",
         lease.tenant_id,
         lease.run_id,
     )
     return [
-        Prompt(row["id"], row["uuid"], orjson.loads(row["content"]), row["has_client_uuid"])
+        Prompt(
+            row["id"],
+            row["uuid"],
+            orjson.loads(row["content"]),
+            row["has_client_uuid"],
+            row["is_steer"],
+        )
         for row in rows
     ]

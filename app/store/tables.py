@@ -162,6 +162,7 @@ inbox = Table(
     Column("position", BigInteger, Identity(always=True), nullable=False),
     Column("uuid", Text, nullable=False),
     Column("has_client_uuid", Boolean, nullable=False),
+    Column("is_steer", Boolean, nullable=False, server_default=text("false")),
     Column("content", Text, nullable=False),
     Column("consumed_seq", BigInteger),
     _time("created_at", nullable=False, default_now=True),

@@ -248,6 +248,7 @@ def upgrade() -> None:
         sa.Column("position", sa.BigInteger(), sa.Identity(always=True), nullable=False),
         sa.Column("uuid", sa.Text(), nullable=False),
         sa.Column("has_client_uuid", sa.Boolean(), nullable=False),
+        sa.Column("is_steer", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.Column("content", sa.Text(), nullable=False),
         sa.Column("consumed_seq", sa.BigInteger(), nullable=True),
         sa.Column(

@@ -32,13 +32,17 @@ def _cut(journal: Journal, batches: int) -> Journal:
 
 
 class _LateInbox:
-    """Gives its first prompt at the start, the others at the given takes."""
+    """Gives its prompt at the start; what is sent into the run comes after the first response."""
 
-    def __init__(self, *takes: list[Prompt]) -> None:
-        self.takes = list(takes)
+    def __init__(self, first: Prompt, *steers: Prompt) -> None:
+        self.first = [first]
+        self.steers = list(steers)
 
-    async def take(self) -> list[Prompt]:
-        return self.takes.pop(0) if self.takes else []
+    async def take(self, *, steers: bool) -> list[Prompt]:
+        waiting = self.steers if steers else self.first
+        taken = list(waiting)
+        waiting.clear()
+        return taken
 
 
 def _steer(words: str) -> Prompt:
@@ -47,7 +51,7 @@ def _steer(words: str) -> Prompt:
 
 async def test_a_steered_prompt_enters_after_the_results_of_the_round() -> None:
     model = ScriptedModel([response(call("a")), response(text("done"))])
-    late = _LateInbox([prompt()], [_steer("also blue")])
+    late = _LateInbox(prompt(), _steer("also blue"))
     world = replace(effects(model), inbox=late)
     journal = await play(world)
     request = model.requests[-1].messages[-1]
@@ -62,7 +66,7 @@ async def test_a_steered_prompt_enters_after_the_results_of_the_round() -> None:
 
 async def test_a_steered_prompt_reads_the_same_after_a_resume() -> None:
     model = ScriptedModel([response(call("a")), response(text("done"))])
-    inbox = _LateInbox([prompt()], [_steer("also blue")])
+    inbox = _LateInbox(prompt(), _steer("also blue"))
     journal = await play(replace(effects(model), inbox=inbox))
     folded = journal.state(run_info()).request_messages()
     assert folded[: len(model.requests[-1].messages)] == model.requests[-1].messages

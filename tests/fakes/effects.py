@@ -23,7 +23,7 @@ from app.domain.messages import (
     UserMessage,
     parse_message,
 )
-from app.domain.model import ModelRequest, ModelResponse, StreamPart
+from app.domain.model import ModelRequest, ModelResponse, PartialResponse, StreamPart
 from app.domain.options import AgentOptions
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
 from app.domain.usage import LedgerRow, ModelLimits, Spend, Usage
@@ -263,9 +263,10 @@ class ListInbox:
 
     prompts: Sequence[Prompt] = ()
 
-    async def take(self) -> Sequence[Prompt]:
-        waiting, self.prompts = self.prompts, ()
-        return waiting
+    async def take(self, *, steers: bool) -> Sequence[Prompt]:
+        taken = [prompt for prompt in self.prompts if prompt.is_steer == steers]
+        self.prompts = [prompt for prompt in self.prompts if prompt.is_steer != steers]
+        return taken
 
 
 @dataclass(slots=True)
@@ -283,6 +284,9 @@ class RecordingPreviews:
 
     def complete(self) -> None:
         self.completed += 1
+
+    def partial(self) -> PartialResponse | None:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
