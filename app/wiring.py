@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import SecretStr
 from ulid import ULID
 
-from app.agent.effects import Clock, Effects, Models
+from app.agent.effects import Clock, Effects, Inbox, Models
 from app.agent.state import RunInfo
 from app.domain.options import AgentOptions
 from app.errors import ConfigError, NoProvider, ValidationFailed, WorkspaceUnavailable
@@ -26,7 +26,6 @@ from app.runs.callers import Callers
 from app.runs.clock import SystemClock
 from app.runs.commands import Commands
 from app.runs.gate import RuleGate
-from app.runs.inbox import StoredInbox
 from app.runs.live import Hub
 from app.runs.policy import Policy
 from app.runs.prepared import PreparedToolbox
@@ -179,7 +178,9 @@ class HostParts:
         )
 
     @asynccontextmanager
-    async def open(self, claim: Claim, work: Work, info: RunInfo) -> AsyncIterator[Effects]:
+    async def open(
+        self, claim: Claim, work: Work, info: RunInfo, inbox: Inbox
+    ) -> AsyncIterator[Effects]:
         options = info.options
         if options.permission_mode == "bypassPermissions" and not (
             work.allows_bypass and self.sandbox == "bubblewrap"
@@ -200,7 +201,7 @@ class HostParts:
                     toolbox, lambda: asyncio.to_thread(self._prepare, work, place)
                 ),
                 gate=RuleGate(options),
-                inbox=StoredInbox(self.database, lease, claim.prompts),
+                inbox=inbox,
                 previews=LivePreviews(
                     self.hub,
                     self.stamps.clock,

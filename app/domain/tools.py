@@ -20,6 +20,8 @@ class ToolSpec:
     """Neighbouring read-only calls run together, and run again after a crash."""
     edits_files: bool = False
     """Whether `acceptEdits` approves it."""
+    starts_process: bool = False
+    """Whether it runs a command."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ free to write what has to be written afterwards.
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field, replace
@@ -14,25 +15,29 @@ from typing import Literal, Protocol, TypeVar
 
 import orjson
 
-from app.agent.effects import Effects, Stamps
+from app.agent.effects import Effects, Inbox, Stamps
 from app.agent.finish_step import abandoned, interrupted
 from app.agent.loop import run_agent
+from app.agent.lost_request import lost_request
 from app.agent.state import Advance, LoopState, RunInfo, fold
-from app.domain.journal import Batch, ServiceEvent
-from app.domain.messages import parse_message
+from app.domain.journal import Batch, Entry, ServiceEvent
+from app.domain.messages import WorkerShuttingDownMessage, parse_message
 from app.domain.runs import EndReason
 from app.errors import LeaseLost, WorkspaceUnavailable
+from app.runs.activity import Activity, Stopped, watched
+from app.runs.inbox import StoredInbox
 from app.runs.live import Hub
+from app.runs.ownership import Ownership
 from app.store import journal, queue
 from app.store.engine import GONE, Database
 from app.store.journal import Row
 from app.store.ledger import spend_of, spends
-from app.store.queue import Claim
+from app.store.queue import Claim, Host
 from app.store.runs import Work, work_of
 
 log = logging.getLogger(__name__)
 
-Stop = Literal["cancel", "drain", "lost"]
+Stop = Literal["cancel", "deadline", "drain", "lost"]
 T = TypeVar("T")
 OUTAGE_POLL_S = 0.5
 """How often a run tries again what the database did not answer."""
@@ -50,7 +55,9 @@ class Parts(Protocol):
         """Give what is fixed for the run's life on this host."""
         ...
 
-    def open(self, claim: Claim, work: Work, info: RunInfo) -> AbstractAsyncContextManager[Effects]:
+    def open(
+        self, claim: Claim, work: Work, info: RunInfo, inbox: Inbox
+    ) -> AbstractAsyncContextManager[Effects]:
         """Open workspace, sandbox and model for a run, and close them afterwards.
 
         Raises `WorkspaceUnavailable`.
@@ -63,10 +70,15 @@ class Execution:
     """One claimed run on this host."""
 
     claim: Claim
+    host: Host
     database: Database
     hub: Hub
     parts: Parts
     max_attempts: int
+    ownership: Ownership = field(init=False)
+    _inbox: StoredInbox = field(init=False)
+    _activity: Activity = field(default_factory=Activity)
+    _stopped: Stopped | None = None
     _stop: Stop | None = None
     _task: asyncio.Task[None] | None = None
     _is_draining: bool = False
@@ -74,10 +86,24 @@ class Execution:
     _announcements: list[ServiceEvent] = field(default_factory=list)
     _state: LoopState | None = None
 
+    def __post_init__(self) -> None:
+        # The lease was taken a moment ago; a heartbeat will tell more.
+        self.ownership = Ownership(self.host.lease_s / 2, self._renew, time.monotonic())
+        self._inbox = StoredInbox(self.database, self.claim.lease, self.claim.prompts)
+
+    async def _renew(self) -> bool:
+        lease = self.claim.lease
+        return lease in await self._outlast(lambda: queue.renew(self.database, self.host, [lease]))
+
+    def mail(self) -> None:
+        """Say that a prompt was sent into the run."""
+        self._inbox.ring()
+
     def stop(self, why: Stop) -> None:
         """Stop the loop at once: kill its tools, close its model request."""
         if self._stop is None or why == "lost":
             self._stop = why
+            self._stopped = self._activity.now()
             if self._task is not None:
                 self._task.cancel()
 
@@ -107,23 +133,26 @@ class Execution:
         info = self.parts.describe(self.claim, work)
         self._state = await self._outlast(lambda: self._load(info, work))
         try:
-            async with self.parts.open(self.claim, work, info) as effects:
-                await self._drive(effects)
+            async with self.parts.open(self.claim, work, info, self._inbox) as effects:
+                await self._drive(work, watched(effects, self.ownership, self._activity))
         except WorkspaceUnavailable as error:
             log.warning("The run cannot be opened on this host: %s", error)
             await self._end(end_reason="internal", why=str(error))
 
-    async def _drive(self, effects: Effects) -> None:
-        if self.claim.stalled_attempts >= self.max_attempts:
-            why = f"{self.max_attempts} hosts were lost with this run, each without progress."
+    async def _drive(self, work: Work, effects: Effects) -> None:
+        if (why := self._given_up(work)) is not None:
             await self._end(end_reason="worker_lost", why=why)
             return
+        if self.claim.was_lost and (lost := lost_request(self._now(), effects)) is not None:
+            await self._store(self._now().after(lost))
         if self.claim.is_cancelled:
             self.stop("cancel")
         if self._stop is None:
             self._task = asyncio.create_task(self._loop(effects))
             try:
-                await asyncio.wait([self._task])
+                await asyncio.wait([self._task], timeout=work.deadline_left_s)
+                if not self._task.done() and work.deadline_left_s is not None:
+                    self.stop("deadline")
             finally:
                 self._task.cancel()
                 (failed,) = await asyncio.gather(self._task, return_exceptions=True)
@@ -132,6 +161,15 @@ class Execution:
             if isinstance(failed, Exception):
                 await self._failed(failed)
         await self._after_stop(effects)
+
+    def _given_up(self, work: Work) -> str | None:
+        """Say why the run is not driven once more, if so."""
+        limit = work.max_attempts or self.max_attempts
+        if self.claim.stalled_attempts >= limit:
+            return f"{limit} hosts were lost with this run, each without progress."
+        if self.claim.was_lost and work.recovery_policy == "fail":
+            return "The host of this run was lost, and its recovery policy says to fail then."
+        return None
 
     async def _failed(self, error: Exception) -> None:
         log.error("The loop failed", exc_info=error, extra={"action": "run_failed"})
@@ -152,10 +190,23 @@ class Execution:
         await self._store(self._now().after(ended))
 
     async def _after_stop(self, effects: Effects) -> None:
+        if self._now().result is not None:
+            return
         match self._stop:
-            case "cancel" if self._now().result is None:
-                await self._store(self._now().after(interrupted(self._now(), effects)))
-            case "drain" if self._now().result is None:
+            case "cancel":
+                reason = await self._outlast(
+                    lambda: queue.cancel_end_reason(self.database, self.claim.lease)
+                )
+                cut = effects.previews.partial()
+                ended = interrupted(self._now(), effects, end_reason=reason, partial=cut)
+                await self._store(self._now().after(ended))
+            case "deadline":
+                await self._end(end_reason="deadline", why="The run's deadline has passed.")
+            case "drain":
+                note = WorkerShuttingDownMessage(
+                    session_id=self._now().run.session_id, uuid=effects.clock.uuid()
+                )
+                await self._store(self._now().after(Batch((Entry.of(note),))))
                 await self._outlast(lambda: queue.release(self.database, self.claim.lease))
             case _:
                 pass
@@ -187,20 +238,23 @@ class Execution:
     async def _store(self, advance: Advance) -> None:
         """Store a batch, then show it. Once begun it is not cut off: half known is worst."""
         writing = asyncio.create_task(self._write(advance))
+        # When we are stopped meanwhile nobody asks how it ended: a lost lease is no news then.
+        writing.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
             await asyncio.shield(writing)
         finally:
             if not writing.done():
                 await asyncio.wait([writing])
-                writing.exception()  # whoever stopped us knows better than a lost lease
 
     async def _write(self, advance: Advance) -> None:
         batch = advance.batch
         if batch.outcome is not None:
-            finished = {
+            finished: dict[str, object] = {
                 "result_subtype": batch.outcome.subtype,
                 "end_reason": batch.outcome.end_reason,
             }
+            if self._stopped is not None:
+                finished["stopped"] = self._stopped.to_json()
             batch = replace(batch, events=(*batch.events, ServiceEvent("run.finished", finished)))
         rows = await self._append(batch)
         self._announcements = []

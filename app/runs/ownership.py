@@ -6,13 +6,9 @@ of them it is checked that a heartbeat got through recently; if not, the databas
 """
 
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from app.agent.effects import Model, Toolbox
-from app.domain.model import ModelRequest, ModelResponse, StreamPart
-from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
 from app.errors import LeaseLost
 
 
@@ -39,38 +35,3 @@ class Ownership:
         if not await self.renew():
             raise LeaseLost("the lease ran out while this process was away")
         self.renewed(now)
-
-
-@dataclass(frozen=True, slots=True)
-class FencedModel:
-    """Asks the model only as the owner."""
-
-    model: Model
-    ownership: Ownership
-
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart | ModelResponse]:
-        await self.ownership.check()
-        async with aclosing(self.model.stream(request)) as parts:
-            async for part in parts:
-                yield part
-
-
-@dataclass(frozen=True, slots=True)
-class FencedToolbox:
-    """Starts a tool only as the owner."""
-
-    tools: Toolbox
-    ownership: Ownership
-
-    def specs(self) -> Sequence[ToolSpec]:
-        return self.tools.specs()
-
-    def spec(self, name: str) -> ToolSpec | None:
-        return self.tools.spec(name)
-
-    def invalid(self, call: ToolCall) -> ToolResult | None:
-        return self.tools.invalid(call)
-
-    async def call(self, call: ToolCall, memory: ToolMemory) -> ToolResult:
-        await self.ownership.check()
-        return await self.tools.call(call, memory)

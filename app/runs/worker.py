@@ -9,6 +9,7 @@ this process believes only saves time.
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -68,7 +69,9 @@ class Worker:
         for lease, (older, _) in self._running.items():
             if lease.run_id == claim.lease.run_id:
                 older.stop("lost")  # our own lease had run out, and we are the new owner
-        execution = Execution(claim, self.database, self.hub, self.parts, self.max_attempts)
+        execution = Execution(
+            claim, self.host, self.database, self.hub, self.parts, self.max_attempts
+        )
         task = asyncio.create_task(self._drive(execution))
         self._running[claim.lease] = (execution, task)
         if self.is_draining:
@@ -122,16 +125,29 @@ class Worker:
             held = {lease: execution for lease, (execution, _) in self._running.items()}
             if not held:
                 continue
+            sent_s = time.monotonic()
             try:
-                renewed = await queue.renew(self.database, self.host, list(held))
+                async with asyncio.timeout(self.host.lease_s / 2):
+                    renewed = await queue.renew(self.database, self.host, list(held))
             except TROUBLE as error:
                 log.warning("Leases cannot be renewed: %s", type(error).__name__)
+                self._stop_expired()
                 continue
             for lease, execution in held.items():
                 if lease not in renewed:
                     execution.stop("lost")
-                elif renewed[lease]:
+                    continue
+                execution.ownership.renewed(sent_s)
+                execution.mail()  # in case a word was lost
+                if renewed[lease]:
                     execution.stop("cancel")
+
+    def _stop_expired(self) -> None:
+        """Stop what can have another owner by now: its lease ran out, as far as we can tell."""
+        now = time.monotonic()
+        for execution, _ in list(self._running.values()):
+            if now - execution.ownership.renewed_s > self.host.lease_s:
+                execution.stop("lost")
 
     async def drain(self, drain_s: float) -> None:
         """Take nothing more; let runs reach a message boundary, then let them all go."""

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, Literal
 
 import orjson
+from ulid import ULID
 
 from app.domain.journal import Batch, Entry, ServiceEvent
 from app.domain.messages import wire_time
@@ -89,17 +90,73 @@ async def append(
     if batch.ledger:
         arguments += _ledger_columns(batch.ledger)
     if batch.consumed:
-        arguments.append(list(batch.consumed))
+        arguments += [list(batch.consumed), batch.steered]
     if batch.outcome is not None:
         arguments += _outcome_values(batch.outcome)
     last_seq = await database.raw.fetchval(sql, *arguments)
+    left: list[Row] = []
+    if last_seq is None and batch.outcome is not None:
+        last_seq, left = await _end_with_mail(database, lease, sql, arguments)
     if last_seq is None:
         raise LeaseLost(f"session {lease.session_id} has another owner than epoch {lease.epoch}")
     start = last_seq - len(new) + 1
-    return [
+    rows = [
         Row(start + index, lease.run_id, _kind(row.kind), row.type, row.body, now)
         for index, row in enumerate(new)
     ]
+    return [*rows, *left]
+
+
+async def _end_with_mail(
+    database: Database, lease: Lease, sql: str, arguments: Sequence[object]
+) -> tuple[int | None, list[Row]]:
+    """End a run into which prompts were sent that it did not take: they get a run of their own.
+
+    Gives the last seq of the ended run, and the row of the new one. None when the lease is lost.
+    """
+    run_id = f"run_{ULID()}"
+    now = datetime.now(UTC)
+    queued = service_body(ServiceEvent("run.queued"), lease.session_id, run_id, now)
+    async with database.raw.acquire() as connection, connection.transaction():
+        is_ours = await connection.fetchval(
+            """UPDATE sessions SET pending_steers = 0 WHERE tenant_id = $1 AND id = $2
+                 AND epoch = $3 RETURNING true""",
+            lease.tenant_id,
+            lease.session_id,
+            lease.epoch,
+        )
+        last_seq = await connection.fetchval(sql, *arguments) if is_ours else None
+        if last_seq is None:
+            return None, []
+        seq = await connection.fetchval(
+            _OWN_RUN, lease.tenant_id, lease.session_id, lease.run_id, run_id, queued
+        )
+        await connection.execute(
+            """UPDATE inbox SET run_id = $3, is_steer = false
+               WHERE tenant_id = $1 AND run_id = $2 AND consumed_seq IS NULL""",
+            lease.tenant_id,
+            lease.run_id,
+            run_id,
+        )
+    return last_seq, [Row(seq, run_id, "service", "run.queued", queued, now)]
+
+
+_OWN_RUN = """
+WITH s AS (
+  UPDATE sessions SET last_seq = last_seq + 1, num_runs = num_runs + 1
+  WHERE tenant_id = $1 AND id = $2 RETURNING last_seq),
+r AS (
+  INSERT INTO runs (tenant_id, id, session_id, status, options, metadata, priority,
+    recovery_policy, max_attempts, queued_seq, first_seq, resumed_from)
+  SELECT tenant_id, $4, session_id, 'queued', options, metadata, priority, recovery_policy,
+    max_attempts, s.last_seq, s.last_seq,
+    (SELECT uuid FROM journal WHERE tenant_id = $1 AND session_id = $2 AND kind = 'message'
+     ORDER BY seq DESC LIMIT 1)
+  FROM runs, s WHERE tenant_id = $1 AND id = $3),
+j AS (
+  INSERT INTO journal (tenant_id, session_id, seq, run_id, kind, type, body)
+  SELECT $1, $2, last_seq, $4, 'service', 'run.queued', $5 FROM s)
+SELECT last_seq FROM s"""
 
 
 async def find(database: Database, lease: Lease, uuid: str, *, after: int) -> int | None:
@@ -208,8 +265,9 @@ async def last_seqs(
 _FENCE = """
 WITH f AS (
   UPDATE sessions SET last_seq = last_seq + cardinality($5::text[]), updated_at = clock_timestamp()
-    {cost} {release}
-  WHERE tenant_id = $1 AND id = $2 AND epoch = $3 AND owner IS NOT NULL RETURNING last_seq),
+    {changes}
+  WHERE tenant_id = $1 AND id = $2 AND epoch = $3 AND owner IS NOT NULL {condition}
+  RETURNING last_seq),
 j AS (
   INSERT INTO journal (tenant_id, session_id, seq, run_id, kind, type, subtype, uuid,
                        parent_tool_use_id, body, facts)
@@ -232,29 +290,26 @@ l AS (
 def _append_sql(*, has_ledger: bool, has_consumed: bool, is_last: bool) -> str:
     """Build the statement; arguments beyond the first eleven follow in this order."""
     next_argument = 12
-    parts = [
-        _FENCE.format(
-            cost=(
-                ", cost_usd = cost_usd + (SELECT coalesce(sum(c), 0) FROM unnest($24::numeric[]) c)"
-                if has_ledger
-                else ""
-            ),
-            release=", owner = NULL, lease_expires_at = NULL" if is_last else "",
-        )
-    ]
+    fence_changes = ""
+    parts: list[str] = []
     changes: list[str] = []
     if has_ledger:
+        fence_changes += _SESSION_COST
         parts.append(_LEDGER)
         changes += _RUN_SUMS
         next_argument += 15
     if has_consumed:
+        fence_changes += (
+            f", pending_steers = greatest(0, pending_steers - ${next_argument + 1}::int)"
+        )
         parts.append(
             f""",
 i AS (UPDATE inbox SET consumed_seq = f.last_seq FROM f
       WHERE tenant_id = $1 AND id = ANY(${next_argument}::text[]))"""
         )
-        next_argument += 1
+        next_argument += 2
     if is_last:
+        fence_changes += ", owner = NULL, lease_expires_at = NULL"
         changes += [f"{c} = ${next_argument + i}" for i, c in enumerate(_OUTCOME_COLUMNS)]
         changes += ["status = 'finished'", "finished_at = clock_timestamp()"]
         changes += ["last_seq = f.last_seq"]
@@ -263,7 +318,13 @@ i AS (UPDATE inbox SET consumed_seq = f.last_seq FROM f
             f""",
 r AS (UPDATE runs SET {", ".join(changes)} FROM f WHERE tenant_id = $1 AND id = $4)"""
         )
-    return "".join(parts) + "\nSELECT last_seq FROM f"
+    # A run ends only when it has taken in every prompt that was sent into it (ADR 10).
+    condition = "AND pending_steers = 0" if is_last else ""
+    fence = _FENCE.format(changes=fence_changes, condition=condition)
+    return "".join([fence, *parts, "\nSELECT last_seq FROM f"])
+
+
+_SESSION_COST = ", cost_usd = cost_usd + (SELECT coalesce(sum(c), 0) FROM unnest($24::numeric[]) c)"
 
 
 _RUN_SUMS = [

@@ -51,6 +51,8 @@ class Claim:
     stalled_attempts: int
     """Attempts in a row that ended without a new message."""
     last_seq: int
+    was_lost: bool = False
+    """Whether the last owner's lease ran out, so that it may have died in the middle."""
     is_cancelled: bool = False
     """Whether its cancel is asked for already."""
     is_new_session: bool = False
@@ -234,7 +236,7 @@ WITH busy AS MATERIALIZED (
   SELECT tenant_id, count(*) AS runs FROM sessions
   WHERE owner IS NOT NULL AND lease_expires_at > clock_timestamp() GROUP BY tenant_id),
 next AS (
-  SELECT r.tenant_id, r.session_id, r.id AS run_id {CLAIMABLE}
+  SELECT r.tenant_id, r.session_id, r.id AS run_id, s.owner IS NOT NULL AS was_lost {CLAIMABLE}
   ORDER BY coalesce((SELECT b.runs FROM busy b WHERE b.tenant_id = r.tenant_id), 0),
     r.priority DESC, r.created_at
   LIMIT 1 FOR UPDATE OF s, r SKIP LOCKED),
@@ -265,6 +267,7 @@ FROM next, taken, started""",
         row["attempt"],
         row["stalled_attempts"],
         row["last_seq"],
+        was_lost=row["was_lost"],
         is_cancelled=row["is_cancelled"],
     )
 
@@ -325,6 +328,16 @@ async def request_cancel(
         ),
         {"tenant": tenant_id, "run": run_id, "reason": reason},
     )
+
+
+async def cancel_end_reason(database: Database, lease: Lease) -> EndReason:
+    """Give why a run is being cancelled: by a client, or by a prompt that takes its place."""
+    reason = await database.raw.fetchval(
+        "SELECT cancel_end_reason FROM runs WHERE tenant_id = $1 AND id = $2",
+        lease.tenant_id,
+        lease.run_id,
+    )
+    return "superseded" if reason == "superseded" else "cancelled"
 
 
 async def finish_unstarted(

@@ -139,13 +139,21 @@ class Work:
     """Since the run's first claim, by the database's clock."""
     allows_bypass: bool
     """Whether the tenant's policy allows `bypassPermissions` now."""
+    deadline_left_s: float | None = None
+    """Until the run's deadline, by the database's clock; negative when it has passed."""
+    recovery_policy: str = "resume"
+    """`resume`, or `fail`: what happens when a host is lost with the run."""
+    max_attempts: int | None = None
+    """The run's own bound on attempts without progress."""
 
 
 async def work_of(database: Database, tenant_id: str, run_id: str) -> Work:
     """Give what a host needs to drive a claimed run."""
     row = await database.raw.fetchrow(
         """SELECT r.options::text, s.workspace::text, s.inherited::text, t.allow_bypass,
-             (extract(epoch FROM clock_timestamp() - r.started_at) * 1000)::bigint AS elapsed_ms
+             (extract(epoch FROM clock_timestamp() - r.started_at) * 1000)::bigint AS elapsed_ms,
+             extract(epoch FROM r.deadline_at - clock_timestamp())::float8 AS deadline_left_s,
+             r.recovery_policy, r.max_attempts
            FROM runs r JOIN sessions s ON s.tenant_id = r.tenant_id AND s.id = r.session_id
            JOIN tenants t ON t.id = r.tenant_id
            WHERE r.tenant_id = $1 AND r.id = $2""",
@@ -159,4 +167,7 @@ async def work_of(database: Database, tenant_id: str, run_id: str) -> Work:
         orjson.loads(inherited) if inherited else None,
         row["elapsed_ms"],
         row["allow_bypass"],
+        row["deadline_left_s"],
+        row["recovery_policy"],
+        row["max_attempts"],
     )

@@ -60,12 +60,20 @@ def tool(
     input_model: type[InputT],
     read_only: bool = False,
     edits_files: bool = False,
+    starts_process: bool = False,
 ) -> Callable[[Callable[[InputT, ToolContext], Awaitable[ToolResult]]], Tool[InputT]]:
     """Make a tool of an async function `(input, context) -> ToolResult`."""
     schema = _schema(input_model)
 
     def make(run: Callable[[InputT, ToolContext], Awaitable[ToolResult]]) -> Tool[InputT]:
-        spec = ToolSpec(name, description, schema, read_only=read_only, edits_files=edits_files)
+        spec = ToolSpec(
+            name,
+            description,
+            schema,
+            read_only=read_only,
+            edits_files=edits_files,
+            starts_process=starts_process,
+        )
         return Tool(spec, input_model, run)
 
     return make

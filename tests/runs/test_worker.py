@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from app.agent.effects import Effects
+from app.agent.effects import Effects, Inbox
 from app.agent.results import LOST_TEXT
 from app.agent.state import RunInfo
 from app.domain.model import ModelRequest, ModelResponse, StreamPart
@@ -15,6 +15,7 @@ from app.domain.options import AgentOptions
 from app.domain.tools import ToolResult
 from app.runs.execute import Execution
 from app.runs.live import Hub
+from app.store import queue
 from app.store.bus import Bus
 from app.store.engine import Database
 from app.store.queue import Claim
@@ -159,8 +160,10 @@ class BrokenParts:
         return RunInfo(claim.lease.session_id, claim.lease.run_id, options)
 
     @asynccontextmanager
-    async def open(self, claim: Claim, work: Work, info: RunInfo) -> AsyncIterator[Effects]:
-        del claim, work, info
+    async def open(
+        self, claim: Claim, work: Work, info: RunInfo, inbox: Inbox
+    ) -> AsyncIterator[Effects]:
+        del claim, work, info, inbox
         yield replace(effects(), model=BrokenModel())
 
 
@@ -170,7 +173,7 @@ async def test_a_failure_that_is_no_outage_ends_the_run_once_instead_of_repeatin
     claim = await begun(database)
     hub = Hub(database, Bus(database, "host_1"), 1.0, 100)
     async with asyncio.timeout(10):
-        await Execution(claim, database, hub, BrokenParts(), 3).run()
+        await Execution(claim, queue.Host("host_1", 30.0), database, hub, BrokenParts(), 3).run()
     (run,) = await rows(database, "SELECT status, end_reason FROM runs")
     assert run == {"status": "finished", "end_reason": "internal"}
     kinds = [row["type"] for row in await rows(database, "SELECT type FROM journal ORDER BY seq")]

@@ -47,7 +47,7 @@ class BashInput(ToolInput):
     """Has no effect: every command stays in the sandbox."""
 
 
-@tool(name="Bash", description=DESCRIPTION, input_model=BashInput)
+@tool(name="Bash", description=DESCRIPTION, input_model=BashInput, starts_process=True)
 async def bash_tool(bash: BashInput, context: ToolContext) -> ToolResult:
     """Run the command and report it."""
     _check(bash)

@@ -28,6 +28,7 @@ class GlobInput(ToolInput):
         "files, least recently changed first; hidden and ignored files are included."
     ),
     input_model=GlobInput,
+    starts_process=True,
     read_only=True,
 )
 async def glob_tool(given: GlobInput, context: ToolContext) -> ToolResult:

@@ -64,6 +64,7 @@ class GrepInput(ToolInput):
         "left out too."
     ),
     input_model=GrepInput,
+    starts_process=True,
     read_only=True,
 )
 async def grep_tool(given: GrepInput, context: ToolContext) -> ToolResult:

@@ -1,0 +1,96 @@
+"""The loop's effects, watched: only an owner starts anything, and what runs is known.
+
+What is under way at a stop is the receipt that a cancel gives.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from app.agent.effects import Effects, Model, Toolbox
+from app.domain.model import ModelRequest, ModelResponse, StreamPart
+from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
+from app.runs.ownership import Ownership
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """What was under way when a run was stopped."""
+
+    tools: tuple[str, ...]
+    """Tool use ids of calls that ran."""
+    processes: int
+    """Commands among them."""
+    model_request: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "tools": list(self.tools),
+            "tasks": [],
+            "processes": self.processes,
+            "model_request": self.model_request,
+        }
+
+
+@dataclass(slots=True)
+class Activity:
+    """What a run has under way."""
+
+    calls: dict[str, ToolSpec | None] = field(default_factory=dict)
+    requests: int = 0
+
+    def now(self) -> Stopped:
+        """Give what is under way at this moment."""
+        commands = sum(spec is not None and spec.starts_process for spec in self.calls.values())
+        return Stopped(tuple(self.calls), commands, self.requests > 0)
+
+
+def watched(effects: Effects, ownership: Ownership, activity: Activity) -> Effects:
+    """Give the effects with model and tools behind the fence, and their activity noted."""
+    return replace(
+        effects,
+        model=_WatchedModel(effects.model, ownership, activity),
+        tools=_WatchedToolbox(effects.tools, ownership, activity),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _WatchedModel:
+    model: Model
+    ownership: Ownership
+    activity: Activity
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart | ModelResponse]:
+        await self.ownership.check()
+        self.activity.requests += 1
+        try:
+            async with aclosing(self.model.stream(request)) as parts:
+                async for part in parts:
+                    yield part
+        finally:
+            self.activity.requests -= 1
+
+
+@dataclass(frozen=True, slots=True)
+class _WatchedToolbox:
+    tools: Toolbox
+    ownership: Ownership
+    activity: Activity
+
+    def specs(self) -> Sequence[ToolSpec]:
+        return self.tools.specs()
+
+    def spec(self, name: str) -> ToolSpec | None:
+        return self.tools.spec(name)
+
+    def invalid(self, call: ToolCall) -> ToolResult | None:
+        return self.tools.invalid(call)
+
+    async def call(self, call: ToolCall, memory: ToolMemory) -> ToolResult:
+        await self.ownership.check()
+        self.activity.calls[call.id] = self.tools.spec(call.name)
+        try:
+            return await self.tools.call(call, memory)
+        finally:
+            self.activity.calls.pop(call.id, None)
