@@ -34,21 +34,26 @@ async def finish(
     cause: Literal["completed", "max_turns", "budget"], state: LoopState, effects: Stamps
 ) -> AsyncGenerator[Advance]:
     """End a run in an orderly way."""
+    yield state.after(ending(cause, state, effects))
+
+
+def ending(
+    cause: Literal["completed", "max_turns", "budget"], state: LoopState, effects: Stamps
+) -> Batch:
+    """Give the last batch of a run that ends in an orderly way."""
     if cause == "budget":
-        batch = budget_spent(state, effects)
-    elif cause == "max_turns":
-        limit = state.run.options.max_turns
-        batch = result_batch(
-            state,
-            effects,
-            subtype="error_max_turns",
-            terminal_reason="max_turns",
-            end_reason="max_turns",
-            errors=(f"Reached maximum number of turns ({limit})",),
-        )
-    else:
-        batch = result_batch(state, effects)
-    yield state.after(batch)
+        return budget_spent(state, effects)
+    if cause == "completed":
+        return result_batch(state, effects)
+    limit = state.run.options.max_turns
+    return result_batch(
+        state,
+        effects,
+        subtype="error_max_turns",
+        terminal_reason="max_turns",
+        end_reason="max_turns",
+        errors=(f"Reached maximum number of turns ({limit})",),
+    )
 
 
 def budget_spent(state: LoopState, effects: Stamps, ledger: tuple[LedgerRow, ...] = ()) -> Batch:

@@ -2,14 +2,16 @@
 
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
+from dataclasses import replace
 
 import orjson
 
 from app.agent.effects import Effects
-from app.agent.finish_step import budget_spent, failure, result_batch
+from app.agent.finish_step import budget_spent, ending, failure, result_batch
 from app.agent.prompt import system_texts
 from app.agent.start_step import take_in
 from app.agent.state import EMPTY_RESPONSE, Advance, LoopState
+from app.agent.steps import Finish, next_step
 from app.domain.blocks import Block, TextBlock, ToolUseBlock
 from app.domain.journal import Batch, Entry
 from app.domain.messages import (
@@ -71,8 +73,19 @@ async def ask_model(state: LoopState, effects: Effects) -> AsyncGenerator[Advanc
             state = retried.state
             await effects.clock.sleep(delay_s)
         else:
-            yield state.after(answered(response, state, effects))
+            yield _final(state.after(answered(response, state, effects)), effects)
             return
+
+
+def _final(advance: Advance, effects: Effects) -> Advance:
+    """Put the result into the batch of the answer that ends the run: one commit for both."""
+    state = advance.state
+    step = next_step(state) if state.result is None else None
+    if not isinstance(step, Finish):
+        return advance
+    ended = state.after(ending(step.cause, state, effects))
+    entries = (*advance.batch.entries, *ended.batch.entries)
+    return Advance(replace(ended.batch, entries=entries, ledger=advance.batch.ledger), ended.state)
 
 
 async def nudge(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
@@ -156,7 +169,7 @@ def _sound(blocks: Iterable[Block], state: LoopState) -> Iterator[Block]:
     taken: set[str] | None = None
     for block in blocks:
         if isinstance(block, ToolUseBlock):
-            taken = state.call_ids() if taken is None else taken
+            taken = set(state.call_ids) if taken is None else taken
             yield _sound_call(block, taken)
         elif not _is_blank(block):
             yield block

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-import orjson
-
 from app.domain.blocks import TextBlock, ToolResultBlock, ToolUseBlock, encode_block
 from app.domain.journal import Batch
 from app.domain.messages import (
@@ -63,6 +61,8 @@ class LoopState:
     context: tuple[ContextMessage, ...] = ()
     calls: tuple[ToolUseBlock, ...] = ()
     """Tool uses of the newest response, in order."""
+    call_ids: frozenset[str] = frozenset()
+    """Ids of all calls in the conversation: a request must not hold one twice."""
     results: Mapping[str, bytes] = field(default_factory=dict)
     """Encoded results of those calls, by tool use id."""
     notes: tuple[bytes, ...] = ()
@@ -122,15 +122,6 @@ class LoopState:
         return replace(self, responses=self.responses + 1, stop_reason=stop_reason, last_text="")
 
     # -- what follows from it -------------------------------------------------------------
-
-    def call_ids(self) -> set[str]:
-        """Give the ids of all calls in the conversation: a request must not hold one twice."""
-        return {
-            orjson.loads(block[: block.index(b',"name":')] + b"}")["id"]
-            for message in self.context
-            for block in message.blocks
-            if block.startswith(b'{"type":"tool_use",')
-        }
 
     @property
     def open_calls(self) -> tuple[ToolUseBlock, ...]:
@@ -193,6 +184,7 @@ class _Draft:
         self.run = state.run
         self.context = list(state.context)
         self.calls = state.calls
+        self.call_ids = state.call_ids
         self.results = dict(state.results)
         self.notes = state.notes
         self.memory = state.memory
@@ -218,6 +210,7 @@ class _Draft:
             run=self.run,
             context=tuple(self.context),
             calls=self.calls,
+            call_ids=self.call_ids,
             results=self.results,
             notes=self.notes,
             memory=self.memory,
@@ -244,6 +237,7 @@ class _Draft:
             LoopState(
                 run=self.run,
                 calls=self.calls,
+                call_ids=self.call_ids,
                 results=self.results,
                 notes=self.notes,
                 memory=self.memory,
@@ -294,13 +288,16 @@ class _Draft:
         if isinstance(block, ToolUseBlock):
             self.rounds += not self.calls
             self.calls = (*self.calls, block)
+            self.call_ids |= {block.id}
             self.pauses = 0
         elif isinstance(block, TextBlock):
             self.last_text = block.text
 
     def _open(self, message: AssistantMessage) -> None:
         stop_reason = message.message.stop_reason
-        self.context = list(_said(self.context, self.calls, self.results, self.notes))
+        said = _said(self.context, self.calls, self.results, self.notes)
+        # What stands before the newest response cannot change any more.
+        self.context = [*said[:-2], *(message.closed() for message in said[-2:])]
         if not (self.context and self.context[-1].role == "assistant"):
             self.context.append(ContextMessage("assistant", ()))  # else a paused one goes on
         self.calls, self.results, self.notes = (), {}, ()

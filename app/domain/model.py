@@ -1,10 +1,16 @@
 """A model request and its answer, in the Messages API's terms."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from app.domain.blocks import Block
 from app.domain.usage import Usage
+
+
+def encode_context_message(role: str, blocks: Iterable[bytes]) -> bytes:
+    """Join encoded blocks to a message's JSON."""
+    return b'{"role":"%b","content":[%b]}' % (role.encode(), b",".join(blocks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +24,16 @@ class ContextMessage:
     role: Literal["user", "assistant"]
     blocks: tuple[bytes, ...]
     """JSON of one content block each, Messages API form."""
+    whole: bytes | None = field(default=None, compare=False)
+    """JSON of the whole message; set once the message cannot change any more."""
+
+    def closed(self) -> "ContextMessage":
+        """Give the message with its whole JSON, so that requests need not join it again."""
+        if self.whole is not None:
+            return self
+        return ContextMessage(
+            self.role, self.blocks, encode_context_message(self.role, self.blocks)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,8 @@
 """A model request as bytes: joined from parts that were encoded when they were born."""
 
-from collections.abc import Iterator
-
 import orjson
 
-from app.domain.model import ContextMessage, ModelRequest
+from app.domain.model import ContextMessage, ModelRequest, encode_context_message
 
 _MARK = b',"cache_control":{"type":"ephemeral"}}'
 _MARKED_MESSAGES = 2
@@ -28,7 +26,11 @@ def encode_request(request: ModelRequest) -> bytes:
         parts += (b',"system":[', b",".join(_marked(system)), b"]")
     if request.tools:
         parts += (b',"tools":[', b",".join(_marked(list(request.tools))), b"]")
-    parts += (b',"messages":[', b",".join(_messages(request.messages)), b"]}")
+    parts.append(b',"messages":[')
+    for message in _messages(request.messages):
+        parts += (message, b",")
+    # The history is copied once: it is most of the body.
+    parts[-1] = b"]}"
     return b"".join(parts)
 
 
@@ -36,12 +38,18 @@ def _text_block(text: str) -> bytes:
     return orjson.dumps({"type": "text", "text": text})
 
 
-def _messages(messages: tuple[ContextMessage, ...]) -> Iterator[bytes]:
-    users = [i for i, message in enumerate(messages) if message.role == "user"]
-    marked = set(users[-_MARKED_MESSAGES:])
-    for i, message in enumerate(messages):
-        blocks = _marked(list(message.blocks)) if i in marked else message.blocks
-        yield b'{"role":"%b","content":[%b]}' % (message.role.encode(), b",".join(blocks))
+def _messages(messages: tuple[ContextMessage, ...]) -> list[bytes]:
+    left = _MARKED_MESSAGES
+    encoded: list[bytes] = []
+    for message in reversed(messages):
+        if message.role == "user" and left > 0:
+            left -= 1
+            marked = _marked(list(message.blocks))
+            encoded.append(encode_context_message(message.role, marked))
+        else:
+            encoded.append(message.whole or encode_context_message(message.role, message.blocks))
+    encoded.reverse()
+    return encoded
 
 
 def _marked(blocks: list[bytes]) -> list[bytes]:

@@ -2,7 +2,7 @@
 
 Words only say that there is something to read; what counts is in the tables. So a lost word costs
 time (a poll finds it), never data. Words are sent after the commit they speak of, on a connection
-of their own, packed, at most 100 times a second: a NOTIFY inside a transaction would serialise
+of their own, packed, at most 40 times a second: a NOTIFY inside a transaction would serialise
 the commits of the whole database.
 """
 
@@ -22,8 +22,8 @@ from app.store.engine import TROUBLE, Database
 log = logging.getLogger(__name__)
 
 CHANNEL = "treadle"
-GATHER_S = 0.01
-"""Words are gathered for so long before they are sent: at most 100 sends a second a host."""
+GATHER_S = 0.025
+"""Words are gathered for so long before they are sent: at most 40 sends a second a host."""
 PAYLOAD_BYTES = 7900
 """Postgres takes payloads below 8,000 bytes."""
 
@@ -49,7 +49,14 @@ class CancelAsked:
     run_id: str
 
 
-Word: TypeAlias = RowsWritten | WorkWaiting | CancelAsked
+@dataclass(frozen=True, slots=True)
+class MailArrived:
+    """A prompt was sent into a run."""
+
+    run_id: str
+
+
+Word: TypeAlias = RowsWritten | WorkWaiting | CancelAsked | MailArrived
 
 
 @dataclass(slots=True)
@@ -180,6 +187,8 @@ def _item(word: Word) -> list[object]:
             return ["work"]
         case CancelAsked(run):
             return ["cancel", run]
+        case MailArrived(run):
+            return ["mail", run]
 
 
 def _word(item: object) -> Word | None:
@@ -190,5 +199,7 @@ def _word(item: object) -> Word | None:
             return WorkWaiting()
         case ["cancel", str(run)]:
             return CancelAsked(run)
+        case ["mail", str(run)]:
+            return MailArrived(run)
         case _:
             return None

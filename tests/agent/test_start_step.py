@@ -35,7 +35,7 @@ async def test_init_comes_first_and_then_the_prompts_as_replays() -> None:
     assert (first.uuid, first.isReplay, first.message.content) == ("u1", True, "one")
     assert second.message.model_dump()["content"] == [{"type": "text", "text": "two"}]
     assert {message.session_id for message in journal.messages()} == {SESSION}
-    assert [len(batch.entries) for batch in journal.batches] == [3, 1, 1]
+    assert [len(batch.entries) for batch in journal.batches] == [3, 2]
     assert journal.batches[0].consumed == ("inbox-1", "inbox-1")
     [request] = model.requests
     assert [len(message.blocks) for message in request.messages] == [2]

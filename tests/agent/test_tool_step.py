@@ -106,7 +106,7 @@ async def test_a_held_state_changing_call_holds_back_all_that_follow() -> None:
 async def test_results_that_are_ready_together_are_stored_together() -> None:
     world = effects([response(call("a"), call("b")), DONE])
     journal = await play(world)
-    assert [len(batch.entries) for batch in journal.batches] == [2, 2, 2, 1, 1]
+    assert [len(batch.entries) for batch in journal.batches] == [2, 2, 2, 2]
     assert results_of(journal.batches[2]) == ["a", "b"]
 
 
