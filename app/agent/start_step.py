@@ -7,13 +7,20 @@ from app.agent.effects import Effects, Stamps
 from app.agent.state import Advance, LoopState
 from app.domain.journal import Batch, Entry
 from app.domain.messages import InitMessage, Prompt, UserContent, UserMessage, wire_time
+from app.domain.tools import ToolSpec
 
 
 async def start(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
     """Journal `init` and every prompt that waits for the run, in one batch."""
     prompts = await effects.inbox.take(steers=False)
-    taken = take_in(prompts, state, effects, before=(_init(state, effects, prompts),))
-    yield state.after(taken)
+    yield state.after(opening(prompts, state, effects.tools.specs(), effects))
+
+
+def opening(
+    prompts: Sequence[Prompt], state: LoopState, tools: Sequence[ToolSpec], effects: Stamps
+) -> Batch:
+    """Give the first batch of a run: `init`, then its prompts."""
+    return take_in(prompts, state, effects, before=(_init(state, tools, effects, prompts),))
 
 
 def take_in(
@@ -27,14 +34,16 @@ def take_in(
     )
 
 
-def _init(state: LoopState, effects: Effects, prompts: Sequence[Prompt]) -> Entry:
+def _init(
+    state: LoopState, tools: Sequence[ToolSpec], effects: Stamps, prompts: Sequence[Prompt]
+) -> Entry:
     run = state.run
     return Entry.of(
         InitMessage(
             session_id=run.session_id,
             uuid=effects.clock.uuid(),
             cwd=state.memory.cwd or run.cwd,
-            tools=[spec.name for spec in effects.tools.specs()],
+            tools=[spec.name for spec in tools],
             model=run.options.model or "",
             permissionMode=run.options.permission_mode,
             apiKeySource=run.api_key_source,
