@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types imports test test-fast test-e2e test-compat test-user bench demo \
+.PHONY: help setup fmt lint types imports test test-fast test-e2e test-compat test-user bench chaos demo \
   cov up down migrate openapi lock containers check
 
 help: ## print this help
@@ -49,6 +49,11 @@ test-user: setup ## the demo and the platform's tests, as an ordinary user when 
 
 bench: setup ## measure against the floor
 	$(BIN)/python -m benchmarks.run
+
+MINUTES ?= 2
+
+chaos: setup ## hosts, database, network, clock and disk fail; MINUTES=30, SEED=n
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 demo: setup ## see an agent work: no Docker, no key
 	$(BIN)/python scripts/demo.py

@@ -11,12 +11,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import SecretStr
+from sqlalchemy.exc import DBAPIError
 from ulid import ULID
 
 from app.agent.effects import Clock, Effects, Inbox, Models
 from app.agent.state import RunInfo
 from app.domain.options import AgentOptions
-from app.errors import ConfigError, NoProvider, ValidationFailed, WorkspaceUnavailable
+from app.errors import (
+    ConfigError,
+    NoProvider,
+    Unavailable,
+    ValidationFailed,
+    WorkspaceUnavailable,
+)
 from app.providers.anthropic import AnthropicModel, Timeouts
 from app.providers.demo import demo_model_server
 from app.providers.pool import model_http_client
@@ -27,11 +34,14 @@ from app.runs.clock import SystemClock
 from app.runs.commands import Commands
 from app.runs.gate import RuleGate
 from app.runs.live import Hub
+from app.runs.mirrors import Mirrors
 from app.runs.policy import Policy
 from app.runs.prepared import PreparedToolbox
-from app.runs.previews import LivePreviews
+from app.runs.previews import live_previews
 from app.runs.queries import Queries
+from app.runs.relay import open_relay
 from app.runs.service import Service
+from app.runs.slots import StreamSlots
 from app.runs.worker import Worker, open_worker
 from app.runs.workspaces import WorkspaceRules
 from app.sandbox.bubblewrap import BubblewrapSandbox
@@ -40,10 +50,10 @@ from app.sandbox.driver import Sandbox, SessionDirs
 from app.sandbox.programs import Programs, install_programs
 from app.sandbox.selftest import check_sandbox
 from app.sandbox.unsandboxed import Unsandboxed
-from app.settings import Settings
-from app.store.bus import open_bus
+from app.settings import Settings, StreamSettings
+from app.store.bus import Bus, open_bus
 from app.store.embedded import EmbeddedPostgres, ensure_running
-from app.store.engine import Database, open_database
+from app.store.engine import GONE, Database, open_database
 from app.store.keys import DEFAULT_TENANT, ensure_bootstrap_key, ensure_tenant
 from app.store.migrate import check_schema, migrate
 from app.store.queue import Claim, Host
@@ -90,17 +100,25 @@ async def open_store(settings: Settings) -> AsyncIterator[Database]:
     async with open_database(
         dsn, pool_size=settings.database.pool_size, connect_s=settings.database.connect_s
     ) as database:
-        if settings.database.migrate_on_start:
-            await migrate(database.engine)
-        else:
-            await check_schema(database.engine)
-        async with database.begin() as connection:
-            await ensure_tenant(
-                connection, DEFAULT_TENANT, allow_bypass=settings.policy.allow_bypass
-            )
-            if (key := settings.auth.bootstrap_key) is not None:
-                await ensure_bootstrap_key(connection, DEFAULT_TENANT, key.get_secret_value())
+        try:
+            await _prepare(settings, database)
+        except (*GONE, DBAPIError, Unavailable) as error:
+            raise ConfigError(
+                f"The database went away during the start ({type(error).__name__}). Start again "
+                "when it is back."
+            ) from error
         yield database
+
+
+async def _prepare(settings: Settings, database: Database) -> None:
+    if settings.database.migrate_on_start:
+        await migrate(database.engine)
+    else:
+        await check_schema(database.engine)
+    async with database.begin() as connection:
+        await ensure_tenant(connection, DEFAULT_TENANT, allow_bypass=settings.policy.allow_bypass)
+        if (key := settings.auth.bootstrap_key) is not None:
+            await ensure_bootstrap_key(connection, DEFAULT_TENANT, key.get_secret_value())
 
 
 def prepare_data_dir(settings: Settings) -> Path:
@@ -188,7 +206,10 @@ class HostParts:
             raise WorkspaceUnavailable("bypassPermissions is not allowed on this host any more.")
         lease = claim.lease
         place = self._place(work)
-        with self._workspace(place) as workspace:
+        with (
+            self._workspace(place) as workspace,
+            live_previews(self.hub, self.stamps.clock, lease) as previews,
+        ):
             toolbox = Toolbox(
                 self.tools,
                 workspace,
@@ -202,13 +223,7 @@ class HostParts:
                 ),
                 gate=RuleGate(options),
                 inbox=inbox,
-                previews=LivePreviews(
-                    self.hub,
-                    self.stamps.clock,
-                    lease.tenant_id,
-                    lease.session_id,
-                    lease.run_id,
-                ),
+                previews=previews,
                 models=self.stamps.models,
                 clock=self.stamps.clock,
             )
@@ -286,10 +301,7 @@ async def open_service(
         database = await stack.enter_async_context(open_store(settings))
         host = Host(f"host_{ULID()}", settings.engine.lease_s)
         bus = await stack.enter_async_context(open_bus(database, host.id))
-        hub = Hub(database, bus, settings.engine.poll_s, settings.stream.buffer_frames)
-        bus.on_word(hub.heard)
-        bus.on_reconnect(hub.look_everywhere)
-        await _keep_running(stack, hub.pump_forever, hub.poll_forever)
+        hub = await _open_hub(stack, settings.engine.poll_s, settings.stream, database, bus)
         providers = await _open_providers(stack, settings)
         prices = PriceTable(settings.model.prices)
         await asyncio.to_thread(prices.warm_up)
@@ -348,6 +360,8 @@ async def open_service(
             meta=lambda: _meta(settings),
             stream_heartbeat_s=settings.stream.heartbeat_s,
             stream_send_timeout_s=settings.stream.send_timeout_s,
+            stream_max_age_s=settings.stream.max_age_s,
+            stream_slots=StreamSlots(settings.stream.max_per_session, settings.stream.max_per_key),
             drain_s=settings.engine.drain_s,
         )
         try:
@@ -372,6 +386,30 @@ async def _check_sandbox(settings: Settings, sessions_dir: Path, programs: Progr
         return
     uid = settings.workspace.sandbox_uid if os.geteuid() == 0 else None
     await check_sandbox(sessions_dir, programs, uid=uid)
+
+
+async def _open_hub(
+    stack: AsyncExitStack, poll_s: float, stream: StreamSettings, database: Database, bus: Bus
+) -> Hub:
+    hub = Hub(
+        database,
+        bus,
+        poll_s,
+        stream.buffer_frames,
+        stream.buffer_bytes,
+        stream.coalesce_ms / 1000,
+    )
+    bus.on_word(hub.heard)
+    bus.on_reconnect(hub.look_everywhere)
+    await _keep_running(stack, hub.pump_forever, hub.poll_forever)
+    if stream.preview_relay == "notify":
+        await stack.enter_async_context(open_relay(hub, bus))
+        mirrors = Mirrors(hub, bus, SystemClock())
+        hub.elsewhere = mirrors
+        bus.on_word(mirrors.heard)
+        bus.on_reconnect(mirrors.look_everywhere)
+        await _keep_running(stack, mirrors.declare_forever)
+    return hub
 
 
 async def _keep_running(stack: AsyncExitStack, *loops: Callable[[], Awaitable[None]]) -> None:

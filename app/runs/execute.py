@@ -286,18 +286,17 @@ class Execution:
                 )
             except GONE as error:
                 log.warning("An append waits for the database: %s", type(error).__name__)
-            if rows := await self._stored_after_all(batch):
+            if rows := await self._stored_after_all():
                 return rows
 
-    async def _stored_after_all(self, batch: Batch) -> list[Row]:
+    async def _stored_after_all(self) -> list[Row]:
         """Wait for the database; give the rows when the append had worked but its answer was lost."""
         lease = self.claim.lease
         while True:
             await asyncio.sleep(OUTAGE_POLL_S)
             self._check_lease()
             with contextlib.suppress(*GONE):
-                newest = batch.entries[-1].message.uuid if batch.entries else ""
-                if await journal.find(self.database, lease, newest, after=self._last_seq) is None:
+                if not await journal.was_stored(self.database, lease, after=self._last_seq):
                     return []
                 return await journal.read(
                     self.database, lease.tenant_id, lease.session_id, after=self._last_seq

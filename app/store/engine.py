@@ -115,7 +115,7 @@ async def open_database(dsn: str, *, pool_size: int, connect_s: float) -> AsyncI
     await _wait_for_server(dsn, connect_s)
 
     async def connect() -> "asyncpg.Connection[asyncpg.Record]":
-        return await asyncpg.connect(dsn, timeout=10)
+        return await asyncpg.connect(dsn, timeout=10, server_settings=_SESSION)
 
     engine = create_async_engine(
         "postgresql+asyncpg://",
@@ -128,13 +128,23 @@ async def open_database(dsn: str, *, pool_size: int, connect_s: float) -> AsyncI
         hide_parameters=True,  # errors are logged; prompts are not
     )
     raw = await asyncpg.create_pool(
-        dsn, min_size=1, max_size=pool_size, command_timeout=30, timeout=10, reset=_leave
+        dsn,
+        min_size=1,
+        max_size=pool_size,
+        command_timeout=30,
+        timeout=10,
+        reset=_leave,
+        server_settings=_SESSION,
     )
     try:
         yield Database(engine, raw, dsn)
     finally:
         await engine.dispose()
         await _close(raw)
+
+
+_SESSION = {"idle_in_transaction_session_timeout": "15s"}
+"""A host that is cut off must not hold a session's row lock until TCP gives up."""
 
 
 async def _leave(connection: object) -> None:

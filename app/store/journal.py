@@ -11,7 +11,9 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Literal
 
+import asyncpg
 import orjson
+from asyncpg.pool import PoolConnectionProxy
 from ulid import ULID
 
 from app.domain.journal import Batch, Entry, ServiceEvent
@@ -110,13 +112,10 @@ async def append(
 async def _end_with_mail(
     database: Database, lease: Lease, sql: str, arguments: Sequence[object]
 ) -> tuple[int | None, list[Row]]:
-    """End a run into which prompts were sent that it did not take: they get a run of their own.
+    """End a run into which prompts were sent that it did not take: each gets a run of its own.
 
-    Gives the last seq of the ended run, and the row of the new one. None when the lease is lost.
+    Gives the last seq of the ended run, and the rows of the new ones. None when the lease is lost.
     """
-    run_id = f"run_{ULID()}"
-    now = datetime.now(UTC)
-    queued = service_body(ServiceEvent("run.queued"), lease.session_id, run_id, now)
     async with database.raw.acquire() as connection, connection.transaction():
         is_ours = await connection.fetchval(
             """UPDATE sessions SET pending_steers = 0 WHERE tenant_id = $1 AND id = $2
@@ -128,17 +127,32 @@ async def _end_with_mail(
         last_seq = await connection.fetchval(sql, *arguments) if is_ours else None
         if last_seq is None:
             return None, []
-        seq = await connection.fetchval(
-            _OWN_RUN, lease.tenant_id, lease.session_id, lease.run_id, run_id, queued
-        )
-        await connection.execute(
-            """UPDATE inbox SET run_id = $3, is_steer = false
-               WHERE tenant_id = $1 AND run_id = $2 AND consumed_seq IS NULL""",
+        late = await connection.fetch(
+            """SELECT id FROM inbox WHERE tenant_id = $1 AND run_id = $2 AND consumed_seq IS NULL
+               ORDER BY position""",
             lease.tenant_id,
             lease.run_id,
-            run_id,
         )
-    return last_seq, [Row(seq, run_id, "service", "run.queued", queued, now)]
+        return last_seq, [await _own_run(connection, lease, prompt["id"]) for prompt in late]
+
+
+async def _own_run(
+    connection: "PoolConnectionProxy[asyncpg.Record]", lease: Lease, prompt_id: str
+) -> Row:
+    """Make a run of a prompt that came too late for the one that it was sent into."""
+    run_id = f"run_{ULID()}"
+    now = datetime.now(UTC)
+    queued = service_body(ServiceEvent("run.queued"), lease.session_id, run_id, now)
+    seq = await connection.fetchval(
+        _OWN_RUN, lease.tenant_id, lease.session_id, lease.run_id, run_id, queued
+    )
+    await connection.execute(
+        """UPDATE inbox SET run_id = $3, is_steer = false WHERE tenant_id = $1 AND id = $2""",
+        lease.tenant_id,
+        prompt_id,
+        run_id,
+    )
+    return Row(seq, run_id, "service", "run.queued", queued, now)
 
 
 _OWN_RUN = """
@@ -159,23 +173,24 @@ j AS (
 SELECT last_seq FROM s"""
 
 
-async def find(database: Database, lease: Lease, uuid: str, *, after: int) -> int | None:
-    """Give the seq of a message beyond `after`, or None: was an append stored after all?
+async def was_stored(database: Database, lease: Lease, *, after: int) -> bool:
+    """Say whether the run has a row beyond `after`: was an append stored after all?
 
-    Waits for an append that the server is still at, though its client heard of no end.
+    Nobody but its owner writes rows of a run that is driven. Waits for an append that the server
+    is still at, though its client heard of no end.
     """
     key = (lease.tenant_id, lease.session_id)
     await database.raw.execute(
         "SELECT 1 FROM sessions WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE", *key
     )
-    seq: int | None = await database.raw.fetchval(
-        """SELECT seq FROM journal
-           WHERE tenant_id = $1 AND session_id = $2 AND seq > $3 AND uuid = $4""",
+    found: bool = await database.raw.fetchval(
+        """SELECT EXISTS (SELECT 1 FROM journal WHERE tenant_id = $1 AND session_id = $2
+             AND seq > $3 AND run_id = $4)""",
         *key,
         after,
-        uuid,
+        lease.run_id,
     )
-    return seq
+    return found
 
 
 async def seq_of(

@@ -1,0 +1,148 @@
+"""Checks of the journal: dense, whole, one run after the other, each call answered once."""
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from itertools import chain, pairwise
+from typing import Any
+
+from tests.chaos.evidence import Evidence, Record
+from tests.chaos.readers import Reader, fingerprint
+
+_TOKEN = re.compile(r"echo (\S+) >> ")
+BEGUN = frozenset({"run.started", "run.attempt"})
+BESIDE = frozenset({"run.queued"})
+"""Rows of a run that the client's request writes, while another run may be under way."""
+
+
+def dense(found: Evidence) -> Iterator[str]:
+    """Sequence numbers of a session are 1, 2, … up to the newest."""
+    for id_, session in found.sessions.items():
+        seqs = [row["seq"] for row in found.journal.get(id_, [])]
+        if seqs != list(range(1, session["last_seq"] + 1)):
+            gaps = [(a, b) for a, b in pairwise([0, *seqs]) if b != a + 1]
+            yield f"session {id_}: last_seq {session['last_seq']}, gaps {gaps[:5]}"
+
+
+def calls_answered(found: Evidence) -> Iterator[str]:
+    """A call before a result message has exactly one result, after it; no result lacks a call."""
+    for id_, messages in found.messages.items():
+        asked: dict[str, int] = {}
+        answered: Counter[str] = Counter()
+        last_result = max((r["seq"] for r, m in messages if m["type"] == "result"), default=0)
+        for row, message in messages:
+            for block in blocks(message):
+                if block["type"] == "tool_use":
+                    asked[block["id"]] = row["seq"]
+                elif block["type"] == "tool_result":
+                    answered[block["tool_use_id"]] += 1
+                    if block["tool_use_id"] not in asked:
+                        yield f"session {id_}: a result without a call at {row['seq']}"
+        for call, seq in asked.items():
+            if answered[call] > 1 or (seq < last_result and answered[call] != 1):
+                yield f"session {id_}: call {call} at {seq} has {answered[call]} results"
+
+
+def one_result(found: Evidence) -> Iterator[str]:
+    """A finished run has one result, one end, no row after it; every run is finished."""
+    for run in found.runs.values():
+        rows = [r for r in found.journal.get(run["session_id"], []) if r["run_id"] == run["id"]]
+        types = Counter(row["type"] for row in rows)
+        if run["status"] != "finished":
+            yield f"run {run['id']} of {run['session_id']} is {run['status']} after the quiet time"
+        elif (types["result"], types["run.finished"]) != (1, 1):
+            yield f"run {run['id']}: {types['result']} results, {types['run.finished']} ends"
+        elif rows[-1]["type"] != "run.finished" or rows[-1]["seq"] != run["last_seq"]:
+            yield f"run {run['id']}: its last row is {rows[-1]['type']}, {rows[-1]['seq']}"
+        attempts = Counter(json.loads(r["body"])["attempt"] for r in rows if r["type"] in BEGUN)
+        if attempts and max(attempts.values()) > 1:
+            yield f"run {run['id']}: attempts were announced twice: {dict(attempts)}"
+        if types["run.queued"] != 1 or types["run.started"] > 1 or types["init"] > 1:
+            yield f"run {run['id']}: {dict(types)}"
+
+
+def apart(found: Evidence) -> Iterator[str]:
+    """Runs of a session never overlap: neither their rows nor their money."""
+    for id_, rows in found.journal.items():
+        driven = [r for r in rows if r["run_id"] and r["type"] not in BESIDE]
+        driven = [r for r in driven if found.runs[r["run_id"]]["attempt"] > 0]
+        yield from _returns(id_, "rows", driven)
+    ledger: dict[str, list[Record]] = {}
+    for row in found.ledger:
+        ledger.setdefault(row["session_id"], []).append(row)
+    for id_, entries in ledger.items():
+        yield from _returns(id_, "ledger rows", entries)
+
+
+def _returns(session: str, what: str, rows: list[Record]) -> Iterator[str]:
+    left: set[str] = set()
+    for before, after in pairwise(rows):
+        if before["run_id"] != after["run_id"]:
+            left.add(before["run_id"])
+            if after["run_id"] in left:
+                yield f"session {session}: {what} of run {after['run_id']} after another's"
+
+
+def prompts_taken_once(found: Evidence) -> Iterator[str]:
+    """A prompt stands in the log at most once, and once if its run succeeded."""
+    said = Counter(
+        (session, message["uuid"])
+        for session, messages in found.messages.items()
+        for row, message in messages
+        if message["type"] == "user" and row["run_id"]
+    )
+    for prompt in found.inbox:
+        times = said[prompt["session_id"], prompt["uuid"]]
+        run = found.runs[prompt["run_id"]]
+        if times > 1 or (times == 0 and run["result_subtype"] == "success"):
+            yield f"prompt {prompt['uuid']} of run {run['id']} stands {times} times in the log"
+
+
+def effects_once(found: Evidence) -> Iterator[str]:
+    """No command ran twice; what is told as done was done."""
+    for id_, messages in found.messages.items():
+        own = [message for row, message in messages if row["run_id"]]
+        traces = Counter(found.traces.get(id_, ()))
+        is_done = {
+            block["tool_use_id"]: not block.get("is_error")
+            for block in chain.from_iterable(map(blocks, own))
+            if block["type"] == "tool_result"
+        }
+        calls: dict[str, list[str]] = defaultdict(list)
+        for block in chain.from_iterable(map(blocks, own)):
+            if block["type"] == "tool_use" and block["name"] == "Bash":
+                for token in _TOKEN.findall(block["input"]["command"]):
+                    calls[token].append(block["id"])
+        for token, ids in calls.items():
+            times = traces.pop(token, 0)
+            if times > 1 or (times == 0 and any(is_done.get(call) for call in ids)):
+                yield f"session {id_}: {token} of {', '.join(ids)} ran {times} times"
+        if traces:
+            yield f"session {id_}: effects of calls that no log has: {sorted(traces)}"
+
+
+def readers_saw_the_log(found: Evidence, readers: list[Reader]) -> Iterator[str]:
+    """What a reader got over all its connections is the log, byte for byte."""
+    for reader in readers:
+        yield from (f"reader of {reader.session_id}: {flaw}" for flaw in reader.flaws)
+        rows = found.journal.get(reader.session_id, [])
+        if not reader.is_done:
+            missing = sorted(reader.waits_for - reader.finished)
+            yield f"reader of {reader.session_id} got {len(reader.seen)} events, not {missing}"
+        if reader.seen != [fingerprint(*_sent(row)) for row in rows[: len(reader.seen)]]:
+            yield f"reader of {reader.session_id}: other bytes than the log's"
+
+
+def _sent(row: Record) -> tuple[str, bytes]:
+    if row["kind"] == "message":
+        return "message", row["body"].encode()
+    return "service", f'{{"seq":{row["seq"]},{row["body"][1:]}'.encode()
+
+
+def blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
+    """Give the content blocks of a message."""
+    if message["type"] not in {"user", "assistant"}:
+        return []
+    content = message["message"]["content"]
+    return content if isinstance(content, list) else []

@@ -1,0 +1,86 @@
+"""The disk under the hosts, small enough to be filled, and never the machine's.
+
+As root the program moves into a mount namespace of its own, in which the hosts' data directory is
+a small tmpfs; nobody else sees it. Elsewhere the hosts' limit on file sizes stands in for it.
+"""
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+_MOVED = "CHAOS_OWN_MOUNTS"
+_SIZE_MIB = 96
+_MOST_FILES = 20_000
+"""Of the small mount: appending to a file may need no room, making one always does."""
+_CHUNK = b"\0" * 65536
+Means = Literal["mount", "limit"]
+
+
+def move_into_own_mounts() -> None:
+    """Start this program again in a mount namespace of its own, where that is allowed."""
+    unshare = shutil.which("unshare")
+    if os.environ.get(_MOVED) or os.geteuid() != 0 or unshare is None:
+        return
+    prefix = [unshare, "--mount", "--propagation", "private", "--"]
+    probe = [*prefix, "mount", "-t", "tmpfs", "-o", "size=1m", "chaos", "/mnt"]
+    if subprocess.run(probe, capture_output=True, check=False).returncode != 0:
+        return
+    os.environ[_MOVED] = "1"
+    os.execv(unshare, [*prefix, sys.executable, "-m", "tests.chaos", *sys.argv[1:]])  # noqa: S606 - as in `probe`
+
+
+@dataclass(slots=True)
+class Ground:
+    """The hosts' data directory."""
+
+    folder: Path
+    means: Means
+
+    @property
+    def _ballast(self) -> Path:
+        return self.folder / ".ballast"
+
+    def fill(self) -> None:
+        """Leave no room, for data or for files. Blocking."""
+        self._ballast.mkdir()
+        with suppress(OSError), (self._ballast / "data").open("wb", buffering=0) as ballast:
+            for size in (len(_CHUNK), 4096):
+                with suppress(OSError):
+                    while ballast.write(_CHUNK[:size]) == size:
+                        pass
+        with suppress(OSError):
+            for number in range(_MOST_FILES):
+                (self._ballast / str(number)).touch()
+
+    def free(self) -> None:
+        """Give the room back. Safe to repeat. Blocking."""
+        shutil.rmtree(self._ballast, ignore_errors=True)
+
+
+def lay_ground(folder: Path) -> Ground:
+    """Make the data directory."""
+    folder.mkdir(mode=0o755)
+    if not os.environ.get(_MOVED):
+        return Ground(folder, "limit")
+    options = f"size={_SIZE_MIB}m,nr_inodes={_MOST_FILES},mode=755"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "chaos", str(folder)], check=True)
+    return Ground(folder, "mount")
+
+
+def take_up_ground(ground: Ground) -> None:
+    """Undo `lay_ground`."""
+    if ground.means == "mount":
+        subprocess.run(["umount", "--lazy", str(ground.folder)], check=False)
+
+
+def limit_files(pid: int, size_bytes: int | None) -> None:
+    """Limit the size of files that a process, and what it starts, can write; None lifts it."""
+    _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    soft = hard if size_bytes is None else size_bytes
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, hard))
