@@ -111,25 +111,25 @@ async def append(
 
 async def _end_with_mail(
     database: Database, lease: Lease, sql: str, arguments: Sequence[object]
-) -> tuple[int | None, list[Row]]:
+) -> tuple[int, list[Row]]:
     """End a run into which prompts were sent that it did not take: each gets a run of its own.
 
-    Gives the last seq of the ended run, and the rows of the new ones. None when the lease is lost.
+    Gives the last seq of the ended run, and the rows of the new ones. Raises `LeaseLost`.
     """
     async with database.raw.acquire() as connection, connection.transaction():
-        is_ours = await connection.fetchval(
+        await connection.execute(
             """UPDATE sessions SET pending_steers = 0 WHERE tenant_id = $1 AND id = $2
-                 AND epoch = $3 RETURNING true""",
+                 AND epoch = $3 AND owner IS NOT NULL""",
             lease.tenant_id,
             lease.session_id,
             lease.epoch,
         )
-        last_seq = await connection.fetchval(sql, *arguments) if is_ours else None
+        last_seq: int | None = await connection.fetchval(sql, *arguments)
         if last_seq is None:
-            return None, []
+            raise LeaseLost(f"session {lease.session_id} is not held at epoch {lease.epoch}")
         late = await connection.fetch(
             """SELECT id FROM inbox WHERE tenant_id = $1 AND run_id = $2 AND consumed_seq IS NULL
-               ORDER BY position""",
+                 AND is_steer ORDER BY position""",
             lease.tenant_id,
             lease.run_id,
         )
