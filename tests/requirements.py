@@ -100,4 +100,30 @@ REQUIREMENTS: dict[str, Requirement] = {
     "options:layers": Requirement("What a run sets wins over its session.", "api"),
     # -- text ---------------------------------------------------------------------------------
     "text:repaired": Requirement("Text that cannot be stored is repaired visibly.", "ours"),
+    # -- the engine, as existing clients know it ----------------------------------------------
+    "engine:traces": Requirement(
+        "Interrupts, late prompts and continued sessions are as recorded.", "loop 5, 6, 7"
+    ),
+    "engine:crash-traces": Requirement(
+        "The run of a killed host goes on elsewhere, its open calls told as lost.", "B17, loop 7.3"
+    ),
+    "stream:previews": Requirement(
+        "Events of a response come in the provider's order, and its blocks behind them.",
+        "B1, loop 1.6",
+    ),
+    # -- field reports ------------------------------------------------------------------------
+    "field:P02": Requirement("Losing the reader does not break the run.", "field P02"),
+    "field:P04": Requirement("A polite stop hands a run over as a kill does.", "field P04"),
+    "field:P05": Requirement("An accepted run survives a crash before it began.", "field P05"),
+    "field:P12": Requirement("A silent model ends in a result.", "field P12"),
+    "field:P13": Requirement("Stop reaches tools, their children and the model.", "field P13"),
+    "field:P14": Requirement("A killed host leaves no orphans.", "field P14"),
+    "field:P23": Requirement("Quiet streams are not cut by proxies.", "field P23"),
+    "field:P26": Requirement("Any cursor of the log works; its tail is whole.", "field P26"),
+    "field:P27": Requirement("Who joins inside a message gets its beginning.", "field P27, D16"),
+    "field:P41": Requirement("After the result the session is not busy.", "field P41"),
+    "field:P44": Requirement("A rolling restart loses nothing.", "field P44"),
+    "field:P50": Requirement("Only the explicit call cancels.", "field P50"),
+    "field:P53": Requirement("One call replays and follows.", "field P53"),
+    "field:P57": Requirement("A reader goes on at another replica.", "field P57"),
 }

@@ -1,6 +1,6 @@
 """The end of a run: its result message and its outcome, in one batch."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from decimal import Decimal
 from typing import Literal
 
@@ -26,6 +26,7 @@ from app.domain.usage import LedgerRow, Spend, Usage
 from app.errors import ContextTooLong, ModelError, ModelUnreachable
 
 INTERRUPTED_TEXT = "The user stopped the run before this call finished; its effect is unknown."
+UNSTARTED_TEXT = "The user stopped the run before this call began; it did nothing."
 INTERRUPT_MARKER = "[Request interrupted by user]"
 INTERRUPT_MARKER_TOOLS = "[Request interrupted by user for tool use]"
 
@@ -116,8 +117,11 @@ def interrupted(
     *,
     end_reason: EndReason = "cancelled",
     partial: PartialResponse | None = None,
+    begun: Collection[str] = (),
 ) -> Batch:
     """End a run that its client cancelled (loop 5).
+
+    `begun` names the calls that were running; calls of a lost attempt may have run too.
 
     Text of a cut response is kept as an aborted block, and what it cost is estimated; open calls
     are closed with a rejection; then comes the marker.
@@ -135,7 +139,7 @@ def interrupted(
         ledger=ledger,
         before=(
             *_aborted(partial, state, effects),
-            *(_rejection(call, state, effects) for call in open_calls),
+            *(_rejection(call, state, effects, begun) for call in open_calls),
             note_entry(marker, state, effects),
         ),
     )
@@ -240,8 +244,11 @@ def _terminal_reason(error: ModelError) -> str:
     return "image_error" if error.status == 413 else "api_error"
 
 
-def _rejection(call: ToolUseBlock, state: LoopState, effects: Stamps) -> Entry:
-    result = ToolResult(INTERRUPTED_TEXT, is_error=True)
+def _rejection(
+    call: ToolUseBlock, state: LoopState, effects: Stamps, begun: Collection[str]
+) -> Entry:
+    may_have_run = call.id in begun or call.id in state.unsure
+    result = ToolResult(INTERRUPTED_TEXT if may_have_run else UNSTARTED_TEXT, is_error=True)
     return result_entry(call.id, result, state, effects, rejected_by="user")
 
 

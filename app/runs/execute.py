@@ -198,7 +198,10 @@ class Execution:
                     lambda: queue.cancel_end_reason(self.database, self.claim.lease)
                 )
                 cut = effects.previews.partial()
-                ended = interrupted(self._now(), effects, end_reason=reason, partial=cut)
+                begun = self._stopped.tools if self._stopped else ()
+                ended = interrupted(
+                    self._now(), effects, end_reason=reason, partial=cut, begun=begun
+                )
                 await self._store(self._now().after(ended))
             case "deadline":
                 await self._end(end_reason="deadline", why="The run's deadline has passed.")

@@ -3,9 +3,10 @@
 from dataclasses import replace
 from decimal import Decimal
 
-from app.agent.finish_step import interrupted
+from app.agent.finish_step import INTERRUPTED_TEXT, UNSTARTED_TEXT, interrupted
 from app.agent.lost_request import lost_request
-from app.agent.state import STEER_NOTICE
+from app.agent.model_step import answered
+from app.agent.state import STEER_NOTICE, LoopState
 from app.domain.messages import AssistantMessage, Prompt, ResultMessage, UserMessage
 from app.domain.model import PartialResponse
 from app.domain.usage import Usage
@@ -106,3 +107,14 @@ async def test_nothing_is_estimated_where_no_request_can_have_been_in_flight() -
     state = journal.state(run_info())
     assert state.open_calls
     assert lost_request(state, effects()) is None
+
+
+async def test_a_call_that_never_began_is_told_apart_from_one_that_was_running() -> None:
+    asked = answered(response(call("a"), call("b")), LoopState(run_info()), effects())
+    state = LoopState(run_info()).apply(asked)
+    batch = interrupted(state, effects(), begun={"a"})
+    journal = Journal()
+    journal.store(run_info(), asked)
+    journal.store(run_info(), batch)
+    told = journal.results()
+    assert (told["a"].content, told["b"].content) == (INTERRUPTED_TEXT, UNSTARTED_TEXT)

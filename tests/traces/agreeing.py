@@ -7,7 +7,9 @@ from typing import Any
 
 from tests.traces.differences import expected_form
 from tests.traces.normal import Json, Like, Record
-from tests.traces.scenario import CWD, Line, Scenario, scenario_of
+from tests.traces.scenario import CWD, Scenario, scenario_of
+from tests.traces.story import Line
+from tests.traces.turns import turns_of
 
 
 def agreeing_record(lines: Sequence[Line]) -> Record:
@@ -16,6 +18,7 @@ def agreeing_record(lines: Sequence[Line]) -> Record:
     form = expected_form(lines, scenario)
     numbers = count(1)
     messages = [_wire(message, next(numbers)) for message in _spelt(form.messages)]
+    _name_prompts(messages)
     requests = [_spelt(request) for request in form.requests]
     _with_scripts((messages, requests), scenario)
     return Record(messages, requests, form.tool_events)
@@ -25,7 +28,8 @@ def _wire(message: Json, number: int) -> Json:
     """Give every key that the form says is there a value, and uuids of their own."""
     wire: Json = dict.fromkeys(message["keys"], 0) | message
     del wire["keys"]
-    wire["uuid"] = f"00000000-0000-4000-8000-{number:012d}"
+    if "uuid" in wire:
+        wire["uuid"] = f"00000000-0000-4000-8000-{number:012d}"
     if "cwd" in wire:
         wire["cwd"] = CWD
     if "message" in wire:
@@ -36,6 +40,17 @@ def _wire(message: Json, number: int) -> Json:
     elif note == "list":
         wire["tool_use_result"] = []
     return wire
+
+
+def _name_prompts(messages: Sequence[Json]) -> None:
+    """Let messages name the prompts that their runs took in."""
+    for turn in turns_of(messages):
+        taken = [message["uuid"] for message in turn if message.get("isReplay")]
+        for message in turn:
+            if "user_message_uuid" in message:
+                message["user_message_uuid"] = taken[0]
+            if "user_message_uuids" in message:
+                message["user_message_uuids"] = taken[: len(message["user_message_uuids"])]
 
 
 def _spelt(value: Any) -> Any:  # any JSON value

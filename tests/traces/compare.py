@@ -8,7 +8,8 @@ from typing import Any
 from tests.traces.differences import expected_form
 from tests.traces.normal import Form, Json, Like, Record, form_of_record
 from tests.traces.order import settle
-from tests.traces.scenario import Line, scenario_of
+from tests.traces.scenario import scenario_of
+from tests.traces.story import Line
 
 _LONG = re.compile(r"<long:(?:\d+\+ words|tool_use_error|api_error_text)>")
 

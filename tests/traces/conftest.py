@@ -1,14 +1,18 @@
 import os
 import tempfile
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
 import pytest
 
+from app.settings import Settings
 from tests.conftest import MakeSettings
 from tests.fakes.messages_api import MessagesApi
-from tests.hosts import host
-from tests.traces.http_driver import HttpDriver
+from tests.hosts import Host, HostProcess, environment, host, host_process
+from tests.traces.http_driver import HttpDriver, OneHost
 from tests.traces.stand_ins import StandIns
 
 
@@ -26,7 +30,52 @@ async def driver(
 ) -> AsyncIterator[HttpDriver]:
     """A host with the stand-in tools."""
     settings = make_settings(workspace={"allowed_roots": [workspaces]})
-    uid = settings.workspace.sandbox_uid if os.geteuid() == 0 else None
     stand_ins = StandIns()
     async with host(settings, extra_tools=stand_ins.tools()) as running:
-        yield HttpDriver(running.client, messages_api, stand_ins, workspaces, uid)
+        serving = OneHost(running.client)
+        yield HttpDriver(serving, messages_api, stand_ins, workspaces, owner_of(settings))
+
+
+@dataclass(slots=True)
+class Replaceable:
+    """A host in a process of its own, and the one that takes its place when it is killed."""
+
+    settings: Settings
+    stack: AsyncExitStack
+    log: Path
+    _process: HostProcess | None = None
+    _successor: Host | None = field(default=None)
+
+    async def begin(self) -> None:
+        serving = host_process(environment(self.settings), self.log)
+        self._process = await self.stack.enter_async_context(serving)
+
+    @property
+    def client(self) -> httpx.AsyncClient:
+        running = self._successor or self._process
+        assert running is not None
+        return running.client
+
+    async def crash(self) -> None:
+        assert self._process is not None
+        await self._process.kill()
+        self._successor = await self.stack.enter_async_context(host(self.settings))
+
+
+@pytest.fixture
+async def mortal_driver(
+    make_settings: MakeSettings, messages_api: MessagesApi, workspaces: Path, tmp_path: Path
+) -> AsyncIterator[HttpDriver]:
+    """A host that can be killed, without the stand-in tools."""
+    settings = make_settings(
+        workspace={"allowed_roots": [workspaces]}, engine={"lease_s": 1.5, "heartbeat_s": 0.5}
+    )
+    async with AsyncExitStack() as stack:
+        serving = Replaceable(settings, stack, tmp_path / "a.log")
+        await serving.begin()
+        yield HttpDriver(serving, messages_api, StandIns(), workspaces, owner_of(settings))
+
+
+def owner_of(settings: Settings) -> int | None:
+    """Give who must own workspaces: root's own are refused."""
+    return settings.workspace.sandbox_uid if os.geteuid() == 0 else None

@@ -20,10 +20,22 @@ MODEL_USAGE_FIELDS = (
     "costBasis",
 )
 RESULT_FIELDS = ("subtype", "is_error", "num_turns", "stop_reason", "permission_denials")
-OPTIONAL_RESULT_FIELDS = ("terminal_reason", "result", "errors", "api_error_status")
+OPTIONAL_RESULT_FIELDS = (
+    "terminal_reason",
+    "result",
+    "errors",
+    "api_error_status",
+)
+ONLY_NAMED: Mapping[str, object] = {
+    "aborted": True,
+    "user_message_uuid": "<uuid>",
+    "user_message_uuids": ["<uuid>"],
+}
+"""What traces mostly show by its key alone, with the value that it has then."""
 SYSTEM_FIELDS: Mapping[str, Sequence[str]] = {
     "init": ("model", "permissionMode"),
     "thinking_tokens": ("estimated_tokens", "estimated_tokens_delta"),
+    "status": ("status",),
 }
 REQUEST_FIELDS = ("model", "stream", "max_tokens")
 OPTIONAL_REQUEST_FIELDS = ("thinking", "output_config")
@@ -51,11 +63,23 @@ KEYS: Mapping[str, frozenset[str]] = {
             "subtype",
             "tools",
             "type",
+            "user_message_uuids",
             "uuid",
         )
     ),
     "assistant": frozenset(
-        ("error", "message", "parent_tool_use_id", "session_id", "timestamp", "type", "uuid")
+        (
+            "aborted",
+            "error",
+            "message",
+            "parent_tool_use_id",
+            "session_id",
+            "timestamp",
+            "type",
+            "user_message_uuid",
+            "user_message_uuids",
+            "uuid",
+        )
     ),
     "user": frozenset(
         (
@@ -89,9 +113,23 @@ KEYS: Mapping[str, frozenset[str]] = {
             "ttft_ms",
             "type",
             "usage",
+            "user_message_uuid",
+            "user_message_uuids",
             "uuid",
         )
     ),
+    "stream_event": frozenset(
+        (
+            "api_message_id",
+            "event",
+            "parent_tool_use_id",
+            "session_id",
+            "ttft_ms",
+            "type",
+            "uuid",
+        )
+    ),
+    "service_preview_aborted": frozenset(("message_id", "reason", "session_id", "type")),
 }
 """Keys whose presence is compared, also where the value is not."""
 MESSAGE_KEYS = frozenset(

@@ -1,28 +1,55 @@
 """Our service, driven over HTTP: what a scenario needs of it."""
 
+import asyncio
 import os
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass
+import uuid
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 
 from tests.fakes.messages_api import MessagesApi
 from tests.traces.normal import Json, Record
-from tests.traces.scenario import FILES, Scenario, Start
+from tests.traces.scenario import FILES, Prompt, Scenario, Start
 from tests.traces.stand_ins import StandIns
+from tests.traces.story import Act, Seen
+from tests.traces.watch import Watch
 
-FINISHED_WITHIN_S = 30
+SHOWN_WITHIN_S = 30
+POLL_S = 0.03
+
+
+class Serving(Protocol):
+    """Who serves."""
+
+    @property
+    def client(self) -> httpx.AsyncClient:
+        """With the base URL of the host that serves now, and a key."""
+        ...
+
+    async def crash(self) -> None:
+        """Kill the host; another one serves afterwards."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OneHost:
+    """A host that lives as long as its test."""
+
+    client: httpx.AsyncClient
+
+    async def crash(self) -> None:
+        raise NotImplementedError("a host that crashes needs a process of its own")
 
 
 @dataclass(frozen=True, slots=True)
 class HttpDriver:
-    client: httpx.AsyncClient
-    """With the base URL and a key."""
+    serving: Serving
     messages_api: MessagesApi
-    """The model of the host, used by nothing else."""
+    """The model of the hosts, used by nothing else."""
     stand_ins: StandIns
     workspaces: Path
     """A folder beneath an allowed root, which the sandbox's user can enter."""
@@ -30,40 +57,16 @@ class HttpDriver:
     """Who must own workspaces, when the host runs as root."""
 
     async def play(self, scenario: Scenario) -> Record:
-        """Send each prompt to the session that its start names; give what came of it all."""
-        sessions: dict[str, str] = {}
-        session_of_start: dict[int, str] = {}
-        messages: list[Json] = []
-        for prompt in scenario.prompts:
-            start = scenario.starts[prompt.start]
-            if prompt.start not in session_of_start:
-                session_of_start[prompt.start] = await self._session(start, sessions)
-            session_id = session_of_start[prompt.start]
-            messages += await self._run(session_id, prompt.text, start.options)
+        """Do to the service what was done in the recording; give what came of it all."""
+        async with AsyncExitStack() as stack:
+            play = _Play(self, scenario, stack)
+            for act in scenario.acts:
+                await play.do(act)
+            messages = await play.shown()
         return Record(messages, self.messages_api.bodies(), self.stand_ins.events)
 
-    async def _session(self, start: Start, sessions: dict[str, str]) -> str:
-        """Give the session that a start works in; note a new one under its symbolic name."""
-        if start.resume and not start.is_fork:
-            return sessions[start.resume]
-        if start.resume:
-            made = await self._post(f"/v1/sessions/{sessions[start.resume]}/fork", {})
-        else:
-            workspace = {"source": "directory", "path": str(self._folder())}
-            made = await self._post("/v1/sessions", {"workspace": workspace})
-        return sessions.setdefault(f"session-{len(sessions) + 1}", str(made["id"]))
-
-    async def _run(self, session_id: str, prompt: str, options: Mapping[str, Any]) -> list[Json]:
-        """Run a prompt to its result; give the messages of that run, in journal order."""
-        body = {"prompt": prompt, "options": dict(options)}
-        run_id = (await self._post(f"/v1/sessions/{session_id}/runs", body))["run"]["id"]
-        run = await self._get(f"/v1/runs/{run_id}", wait=FINISHED_WITHIN_S)
-        assert run["status"] == "finished", run
-        page = await self._get(f"/v1/sessions/{session_id}/events", run_id=run_id, limit=1000)
-        assert not page["has_more"]
-        return [entry["data"] for entry in page["data"] if entry["kind"] == "message"]
-
-    def _folder(self) -> Path:
+    def folder(self) -> Path:
+        """Make a workspace with the files that every trace has."""
         folder = self.workspaces / secrets.token_hex(8)
         folder.mkdir()
         for name, content in FILES.items():
@@ -73,12 +76,141 @@ class HttpDriver:
                 os.chown(path, self.owner_uid, self.owner_uid)
         return folder
 
-    async def _post(self, path: str, body: Json) -> Json:
-        answer = await self.client.post(path, json=body)
+    async def post(self, path: str, body: Json) -> Json:
+        answer = await self.serving.client.post(path, json=body)
         assert answer.is_success, answer.text
         return dict(answer.json())
 
-    async def _get(self, path: str, **query: int | str) -> Json:
-        answer = await self.client.get(path, params=query, timeout=2 * FINISHED_WITHIN_S)
+    async def get(self, path: str, **query: int | str) -> Json:
+        answer = await self.serving.client.get(path, params={"limit": 1000, **query})
         assert answer.is_success, answer.text
-        return dict(answer.json())
+        page = dict(answer.json())
+        assert not page["has_more"]
+        return page
+
+
+@dataclass(slots=True)
+class _Play:
+    """One scenario, as far as it has come."""
+
+    driver: HttpDriver
+    scenario: Scenario
+    stack: AsyncExitStack
+    sessions: list[str] = field(default_factory=list)
+    """In the order of their symbolic names."""
+    by_start: dict[int, str] = field(default_factory=dict)
+    newest_run: str = ""
+    watch: Watch | None = None
+
+    async def do(self, act: Act) -> None:
+        """Wait for the moment, then act."""
+        await self._until(act.after)
+        if act.kind == "crash":
+            await self.driver.serving.crash()
+        elif act.kind == "interrupt":
+            if self.watch is not None:
+                await self.watch.previewed(self.scenario.held_chars)
+            body = {"scope": "turn"}
+            await self.driver.post(f"/v1/runs/{self.newest_run}/cancel?wait=10", body)
+        else:
+            await self._send(act)
+
+    async def shown(self) -> list[Json]:
+        """Wait for all results; give the messages that clients were shown."""
+        await self._until(Seen(results=len(self.scenario.turns)))
+        journal = await self._journal()
+        if self.watch is None or not self._includes_previews:
+            return journal
+        await self.watch.has_all(journal)
+        return self.watch.messages
+
+    # -- sending --------------------------------------------------------------------------
+
+    async def _send(self, act: Act) -> None:
+        prompts = [self.scenario.prompts[index] for index in act.prompts]
+        start = self.scenario.starts[prompts[0].start]
+        if prompts[0].start not in self.by_start:
+            self.by_start[prompts[0].start] = await self._session(start)
+        session_id = self.by_start[prompts[0].start]
+        await self._look_on(session_id)
+        body: Json = {
+            "messages": [_input_message(prompt) for prompt in prompts],
+            "options": dict(start.options),
+        }
+        if prompts[0].sending == "steer":
+            body["on_busy"] = "steer"
+        sent = await self.driver.post(f"/v1/sessions/{session_id}/runs", body)
+        is_steered = sent["steered_into"] is not None
+        assert is_steered == (prompts[0].sending == "steer"), sent
+        self.newest_run = sent["run"]["id"]
+
+    async def _session(self, start: Start) -> str:
+        """Give the session that a start works in."""
+        if start.resume:
+            known = self.sessions[int(start.resume.removeprefix("session-")) - 1]
+            if not start.is_fork:
+                return known
+            made = await self.driver.post(f"/v1/sessions/{known}/fork", {})
+        else:
+            workspace = {"source": "directory", "path": str(self.driver.folder())}
+            made = await self.driver.post("/v1/sessions", {"workspace": workspace})
+        self.sessions.append(str(made["id"]))
+        return self.sessions[-1]
+
+    # -- looking on -----------------------------------------------------------------------
+
+    @property
+    def _includes_previews(self) -> bool:
+        return any(s.options.get("include_partial_messages") for s in self.scenario.starts)
+
+    async def _look_on(self, session_id: str) -> None:
+        """Read previews, where the scenario needs them."""
+        if self.watch is None and (self._includes_previews or self.scenario.held_chars):
+            self.watch = Watch(self.driver.serving.client, session_id)
+            reading = asyncio.create_task(self.watch.read())
+            self.stack.push_async_callback(_ended, reading)
+            await asyncio.wait_for(self.watch.is_open.wait(), SHOWN_WITHIN_S)
+
+    async def _until(self, moment: Seen) -> None:
+        """Wait until as much can be seen of us as could be of the recording."""
+        async with asyncio.timeout(SHOWN_WITHIN_S):
+            while not self._has_come_to(moment, await self._journal()):  # noqa: ASYNC110
+                await asyncio.sleep(POLL_S)  # the service tells no event of it all
+
+    def _has_come_to(self, moment: Seen, journal: list[Json]) -> bool:
+        kinds = [
+            block["type"]
+            for message in journal
+            if isinstance(message.get("message", {}).get("content"), list)
+            for block in message["message"]["content"]
+        ]
+        results = sum(message["type"] == "result" for message in journal)
+        return (
+            kinds.count("tool_use") >= moment.calls
+            and kinds.count("tool_result") >= moment.answers
+            and results >= moment.results
+            and len(self.driver.messages_api.requests) >= moment.requests
+        )
+
+    async def _journal(self) -> list[Json]:
+        """Give the messages of every run so far, in the order of the runs."""
+        runs: list[Json] = []
+        for session_id in self.sessions:
+            page = await self.driver.get("/v1/runs", session_id=session_id, order="asc", limit=100)
+            runs += page["data"]
+        messages: list[Json] = []
+        for run in sorted(runs, key=lambda run: (run["created_at"], run["first_seq"])):
+            path = f"/v1/sessions/{run['session_id']}/events"
+            page = await self.driver.get(path, run_id=run["id"])
+            messages += [entry["data"] for entry in page["data"] if entry["kind"] == "message"]
+        return messages
+
+
+def _input_message(prompt: Prompt) -> dict[str, Any]:
+    message = {"type": "user", "message": {"role": "user", "content": prompt.text}}
+    return {**message, "uuid": str(uuid.uuid4())} if prompt.has_uuid else message
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

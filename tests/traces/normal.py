@@ -5,7 +5,7 @@ tools, and fields that describe the reference's own product.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from tests.traces.fields import (
     KEYS,
     MESSAGE_KEYS,
     MODEL_USAGE_FIELDS,
+    ONLY_NAMED,
     OPTIONAL_REQUEST_FIELDS,
     OPTIONAL_RESULT_FIELDS,
     REQUEST_FIELDS,
@@ -21,9 +22,9 @@ from tests.traces.fields import (
     SYSTEM_FIELDS,
     USAGE_FIELDS,
 )
-from tests.traces.scenario import Line
-
-Json = dict[str, Any]
+from tests.traces.previews import Json as Json
+from tests.traces.previews import event_form, joined_deltas, name_previews
+from tests.traces.story import Line
 
 COST_DIGITS = 10
 
@@ -51,6 +52,8 @@ class Form:
     """`start ro a`, `end ro a`: seen from inside the custom tools."""
     prompts: list[str] = field(default_factory=list)
     """As they were sent. Of a golden trace only."""
+    crashes: list[int] = field(default_factory=list)
+    """How many messages came before each kill. Of a golden trace only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,8 @@ def form_of_trace(lines: Sequence[Line]) -> Form:
             _take(form, line)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"line {number} of the trace is malformed") from error
+    name_previews(form.messages)
+    form.messages[:] = joined_deltas(form.messages)
     return form
 
 
@@ -86,10 +91,25 @@ def _take(form: Form, line: Line) -> None:
             form.tool_events.append(f"{event.removeprefix('tool_')} {line['tool']} {line['n']}")
         case {"dir": "send", "type": "user"}:
             form.prompts.append(line["content"])
-        case {"type": "_note" | "control_request" | "control_response"}:
+        case {"type": "_note", "event": "process_exit", "code": -9}:
+            form.crashes.append(len(form.messages))
+        case _ if is_left_out(line):
             return
         case _:
             form.messages.append(_message(line, line["keys"], line.get("message", {}).get("keys")))
+
+
+def is_left_out(line: Line) -> bool:
+    """Whether a line of a trace says nothing that a service over HTTP could say or do."""
+    match line:
+        case {"type": "_note" | "control_request" | "control_response" | "command_lifecycle"}:
+            # The reference's own control channel, and what was seen of its process.
+            return True
+        case {"subtype": "task_started", "task_type": "local_bash", "is_backgrounded": False}:
+            return True  # of a Bash in the foreground: depends on how long it took
+        case {"subtype": "task_notification", "task_id": _, "output_file": ""}:
+            return True  # its end
+    return False
 
 
 # -- a record of ours -------------------------------------------------------------------------
@@ -100,7 +120,7 @@ def form_of_record(record: Record) -> Form:
 
     Raises `ValueError` for messages that share a uuid or lack what every message has.
     """
-    uuids = [message.get("uuid") for message in record.messages]
+    uuids = [message["uuid"] for message in record.messages if "uuid" in message]
     if len(set(uuids)) != len(uuids):
         raise ValueError("two messages share a uuid")
     try:
@@ -110,7 +130,7 @@ def form_of_record(record: Record) -> Form:
 
 
 def _form_of_record(record: Record) -> Form:
-    names = _Names(_cwd(record.messages))
+    names = _Names(record.messages)
     messages = [names.shown(message) for message in record.messages]
     for message in messages:
         names.rename(message)
@@ -119,20 +139,29 @@ def _form_of_record(record: Record) -> Form:
         for message in body["messages"]:
             names.rename_blocks(message["content"])
     own = [_message(m, m.keys(), m["message"].keys() if "message" in m else None) for m in messages]
-    return Form(own, [_request(body) for body in requests], record.tool_events)
+    for form, message in zip(own, messages, strict=True):
+        form.update(_picked(message, ("api_message_id",)))
+    return Form(joined_deltas(own), [_request(body) for body in requests], record.tool_events)
 
 
 def _cwd(messages: Iterable[Json]) -> str:
     return next((str(message["cwd"]) for message in messages if "cwd" in message), "")
 
 
+def _all_blocks(messages: Iterable[Json]) -> Iterator[Json]:
+    for message in messages:
+        content = message.get("message", {}).get("content", ())
+        yield from content if isinstance(content, list) else ()
+
+
 class _Names:
     """Symbolic names of ids, numbered in order of first appearance."""
 
-    def __init__(self, cwd: str) -> None:
-        self._cwd = cwd
+    def __init__(self, messages: Sequence[Json]) -> None:
+        self._cwd = _cwd(messages)
         self._known: dict[str, dict[str, str]] = {}
-        self._signatures: set[str] = set()
+        self._signatures = {b["signature"] for b in _all_blocks(messages) if b.get("signature")}
+        self._prompts = {m["uuid"] for m in messages if m.get("isReplay") and "uuid" in m}
 
     def name(self, kind: str, value: str) -> str:
         known = self._known.setdefault(kind, {})
@@ -153,14 +182,31 @@ class _Names:
             message["parent_tool_use_id"] = self.name("tool", message["parent_tool_use_id"])
         if message["type"] == "assistant":
             message["message"]["id"] = self.name("msg", message["message"]["id"])
+        for key in ("api_message_id", "message_id"):
+            if key in message:
+                message[key] = self.name("msg", message[key])
+        if "event" in message:
+            self._rename_event(message["event"])
         if "message" in message:
-            content = message["message"]["content"]
-            blocks = content if isinstance(content, list) else []
-            self._signatures |= {b["signature"] for b in blocks if b.get("signature")}
-            self.rename_blocks(blocks)
+            self.rename_blocks(message["message"]["content"])
+        if "user_message_uuid" in message:
+            message["user_message_uuid"] = self._prompt(message["user_message_uuid"])
+        if "user_message_uuids" in message:
+            message["user_message_uuids"] = [*map(self._prompt, message["user_message_uuids"])]
         for entry in (*message.get("tool_result_meta", ()), *message.get("permission_denials", ())):
             key = "id" if "id" in entry else "tool_use_id"
             entry[key] = self.name("tool", entry[key])
+
+    def _prompt(self, uuid: str) -> str:
+        return "<uuid>" if uuid in self._prompts else uuid
+
+    def _rename_event(self, event: Json) -> None:
+        if "message" in event:
+            event["message"]["id"] = self.name("msg", event["message"]["id"])
+        self.rename_blocks([event.get("content_block", {"type": ""})])
+        delta = event.get("delta", {})
+        if delta.get("signature") in self._signatures:
+            delta["signature"] = "<sig>"
 
     def rename_blocks(self, content: str | list[Json]) -> None:
         for block in content if isinstance(content, list) else ():
@@ -182,6 +228,8 @@ def _message(line: Line, keys: Iterable[str], message_keys: Iterable[str] | None
         "session_id": line["session_id"],
         "keys": sorted(KEYS[kind] & set(keys)),
     }
+    named = {k: v for k, v in ONLY_NAMED.items() if k in form["keys"]}
+    form |= _needed(line, named) if kind == "result" else {**named, **_picked(line, named)}
     match kind:
         case "system":
             form |= _needed(line, ("subtype", *SYSTEM_FIELDS.get(line["subtype"], ())))
@@ -201,6 +249,11 @@ def _message(line: Line, keys: Iterable[str], message_keys: Iterable[str] | None
             form["total_cost_usd"] = round(line["total_cost_usd"], COST_DIGITS)
             form["usage"] = _needed(line["usage"], USAGE_FIELDS)
             form["modelUsage"] = {m: _spend(spend) for m, spend in line["modelUsage"].items()}
+        case "stream_event":
+            form |= _needed(line, ("parent_tool_use_id",))
+            form["event"] = event_form(line["event"])
+        case "service_preview_aborted":
+            form |= _needed(line, ("message_id", "reason"))
     return form
 
 

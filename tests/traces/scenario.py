@@ -1,17 +1,17 @@
-"""What a golden trace asks for: its options, its prompts, and which start each belongs to."""
+"""What a golden trace asks for: its options, its prompts, and what was done when."""
 
 import ast
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from app.providers.answer import answer_frames
 from app.providers.script import Step, parse_script
-
-Line = Mapping[str, Any]
-"""One line of a trace file, decoded."""
+from tests.traces.story import Act, Line, Sending, Story, ToldTurn
 
 FOLDER = Path(__file__).parent.parent / "spec" / "traces"
 FILES: Mapping[str, str] = {"a.txt": "alpha\nbeta\n", "b.txt": "bravo\n"}
@@ -21,7 +21,14 @@ STAND_INS = ("mcp__m__ro", "mcp__m__rw")
 """Names of the Python tools that stand in for a trace's MCP server."""
 
 _SERVER = "mcp__m"
-_SAME_HERE = frozenset({"model", "allowed_tools", "max_turns", "max_budget_usd"})
+_SAME_HERE = frozenset(
+    {"model", "allowed_tools", "max_turns", "max_budget_usd", "include_partial_messages"}
+)
+_MEANS_NOTHING_HERE = frozenset({"extra_args"})
+"""The reference is asked to replay prompts; we always do (B25)."""
+HELD_AFTER_EVENTS: Mapping[str, int] = {"interrupt_stream": 6, "interrupt_stream_toolinput": 10}
+"""Where a recording was interrupted in the middle of a response: our model stops after so many
+events of the first answer, so that the interrupt meets the same moment however slow we are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,22 @@ class Prompt:
     steps: tuple[Step, ...]
     start: int
     """Index of the start that it was sent to."""
+    sending: Sending = "alone"
+    has_uuid: bool = False
+    """Whether the client gave it an id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A run: the prompts that it takes in, and what the model answers."""
+
+    start: int
+    taken: tuple[tuple[int, int], ...]
+    """Each prompt's index, and how many responses of the turn came before it."""
+    steps: tuple[Step, ...]
+    """What answers each request of the turn, those that were never made included."""
+    is_merged: bool = False
+    """Whether the recording has it in one turn with the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +72,11 @@ class Scenario:
     name: str
     starts: tuple[Start, ...]
     prompts: tuple[Prompt, ...]
+    turns: tuple[Turn, ...]
+    """In the order in which they run."""
+    acts: tuple[Act, ...]
+    held_chars: int = 0
+    """What comes of the first answer, in characters, before the model is held; 0 if it is not."""
 
 
 def trace_names() -> list[str]:
@@ -63,26 +91,57 @@ def read_trace(name: str) -> list[Line]:
 
 
 def scenario_of(lines: Sequence[Line]) -> Scenario:
-    """Read the first line; the rest only says to which start each prompt was sent."""
+    """Read the first line; the rest says when what was done, and to which start.
+
+    Raises `ValueError` when it makes no sense.
+    """
     head = lines[0]
     starts = tuple(_start(options) for options in head["options"])
+    story = Story.of(lines)
     texts = [text.replace("<cwd>", CWD) for text in head["prompts"]]
+    if (name := head["scenario"]) in HELD_AFTER_EVENTS:
+        texts[0] = _held(texts[0], HELD_AFTER_EVENTS[name])
     prompts = tuple(
-        Prompt(text, parse_script(text) or (), start)
-        for text, start in zip(texts, _starts_of_prompts(lines), strict=True)
+        Prompt(text, parse_script(text) or (), sent.start, sent.sending, sent.has_uuid)
+        for text, sent in zip(texts, story.sent, strict=True)
     )
-    return Scenario(head["scenario"], starts, prompts)
+    turns = tuple(
+        Turn(
+            prompts[told.taken[0][0]].start,
+            tuple(told.taken),
+            _steps(told, prompts),
+            is_merged=told.is_merged,
+        )
+        for told in story.turns
+    )
+    held_chars = _held_chars(prompts[0].steps[0], HELD_AFTER_EVENTS.get(name, 0))
+    return Scenario(name, starts, prompts, turns, tuple(story.acts), held_chars)
 
 
-def _starts_of_prompts(lines: Sequence[Line]) -> list[int]:
-    # A session that stays open leaves no `query_start`: all its prompts went to the one start.
-    started, owners = 0, []
-    for line in lines:
-        if line.get("event") == "query_start":
-            started += 1
-        elif (line.get("dir"), line.get("type")) == ("send", "user"):
-            owners.append(max(started - 1, 0))
-    return owners
+def _held(text: str, events: int) -> str:
+    """Rewrite a script so that its first answer stops after so many events."""
+    words, _, script = text.partition(_OPEN)
+    (step, *others) = json.loads(script.removesuffix(_CLOSE))
+    return f"{words}{_OPEN}{json.dumps([{**step, 'stall': events}, *others])}{_CLOSE}"
+
+
+def _held_chars(step: Step, events: int) -> int:
+    frames = islice(answer_frames(step, message_id="msg_x", model="m"), events)
+    deltas = (json.loads(frame.split(b"data: ")[1]).get("delta", {}) for frame in frames)
+    return sum(len(text) for delta in deltas for kind, text in delta.items() if kind != "type")
+
+
+_OPEN, _CLOSE = "<<script ", " >>"
+
+
+def _steps(told: ToldTurn, prompts: Sequence[Prompt]) -> tuple[Step, ...]:
+    """Give the answers of a turn: the newest prompt with a script says what comes next."""
+    steps: list[Step] = []
+    scripts = [(after, prompts[index].steps) for index, after in told.taken]
+    for after, script in scripts:
+        if script:
+            steps = [*steps[:after], *script]
+    return tuple(steps)
 
 
 def _start(literals: Mapping[str, str]) -> Start:
@@ -91,6 +150,8 @@ def _start(literals: Mapping[str, str]) -> Start:
     options = {name: ast.literal_eval(text) for name, text in given.items()}
     resume = options.pop("resume", None)
     is_fork = options.pop("fork_session", False)
+    for name in _MEANS_NOTHING_HERE:
+        options.pop(name, None)
     if unknown := set(options) - _SAME_HERE:
         raise ValueError(f"no way to drive the option {min(unknown)!r} yet")
     rules = [rule for rule in options.pop("allowed_tools", []) if rule != _SERVER]

@@ -10,8 +10,9 @@ from tests.traces.agreeing import agreeing_record
 from tests.traces.compare import disagreements
 from tests.traces.differences import DIFFERENCES, Difference
 from tests.traces.fields import KEYS, MESSAGE_KEYS
-from tests.traces.normal import Record, form_of_trace
-from tests.traces.scenario import FOLDER, Line, read_trace, scenario_of, trace_names
+from tests.traces.normal import Record, form_of_trace, is_left_out
+from tests.traces.scenario import FOLDER, read_trace, scenario_of, trace_names
+from tests.traces.story import Line
 
 EVERY_KEY = MESSAGE_KEYS.union(*KEYS.values())
 
@@ -28,6 +29,8 @@ SAYS_NOTHING = {
     # what traces do not show
     *("claude_code_version", "agents", "skills", "slash_commands", "plugins", "output_style"),
     *("model_usage_since_last_result", "message.type", "message.role", "message.stop_sequence"),
+    # the provider's affair: the signature comes in a delta
+    "content_block.signature",
 }
 """Names whose values are not compared. Whether ours are there still is."""
 
@@ -121,7 +124,7 @@ def sort_of(line: Line) -> str:
             return "request"
         case {"type": "_note", "event": "tool_start" | "tool_end"}:
             return "tool event"
-        case {"type": "_note" | "control_request" | "control_response"}:
+        case _ if is_left_out(line):
             return ""
         case {"dir": "send"}:
             return "prompt"

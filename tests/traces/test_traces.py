@@ -18,10 +18,27 @@ from tests.traces.scenario import read_trace, scenario_of, trace_names
 JOURNALS = os.environ.get("TREADLE_TRACE_JOURNALS")
 
 
-@pytest.mark.parametrize("name", trace_names())
+CRASHES = [name for name in trace_names() if name.startswith("crash_")]
+
+
+@pytest.mark.requirement("engine:traces")
+@pytest.mark.requirement("stream:previews")
+@pytest.mark.parametrize("name", [name for name in trace_names() if name not in CRASHES])
 async def test_our_journal_and_our_requests_agree_with_the_trace(
     name: str, driver: HttpDriver
 ) -> None:
+    await compare(name, driver)
+
+
+@pytest.mark.requirement("engine:crash-traces")
+@pytest.mark.parametrize("name", CRASHES)
+async def test_what_another_host_makes_of_a_killed_ones_run_agrees_with_the_trace(
+    name: str, mortal_driver: HttpDriver
+) -> None:
+    await compare(name, mortal_driver)
+
+
+async def compare(name: str, driver: HttpDriver) -> None:
     lines = read_trace(name)
     record = await driver.play(scenario_of(lines))
     if JOURNALS:

@@ -1,0 +1,72 @@
+"""The parts of a form: runs, responses, and the messages that we put in."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tests.traces.fields import KEYS
+from tests.traces.normal import Json
+
+USAGE: Mapping[str, int] = {
+    "input_tokens": 100,
+    "output_tokens": 10,
+    "cache_creation_input_tokens": 0,
+    "cache_read_input_tokens": 0,
+}
+"""Of a scripted response that says nothing else."""
+
+
+def turns_of(messages: Sequence[Json]) -> Iterator[list[Json]]:
+    """Yield the messages of each run: from an `init` to the next."""
+    turn: list[Json] = []
+    for message in messages:
+        if message.get("subtype") == "init" and turn:
+            yield turn
+            turn = []
+        turn.append(message)
+    yield turn
+
+
+def responses_of(turn: Sequence[Json]) -> Iterator[list[Json]]:
+    """Yield the assistant messages of each response that came to its end."""
+    by_id: dict[str, list[Json]] = {}
+    for message in turn:
+        if message["type"] == "assistant" and not is_aborted(message):
+            by_id.setdefault(message["message"]["id"], []).append(message)
+    yield from by_id.values()
+
+
+def is_aborted(message: Json) -> bool:
+    return "aborted" in message["keys"]
+
+
+def index_of(messages: Sequence[Json], message: Json) -> int:
+    """Give where this very object stands: equal ones may stand elsewhere."""
+    return next(index for index, other in enumerate(messages) if other is message)
+
+
+def user_message(session_id: str, content: list[Json]) -> Json:
+    return {
+        "type": "user",
+        "session_id": session_id,
+        "keys": sorted(KEYS["user"] - {"tool_result_meta", "tool_use_result"}),
+        "parent_tool_use_id": None,
+        "message": {"keys": ["content", "role"], "content": content},
+    }
+
+
+def result_message(session_id: str, block: Json, structured: object) -> Json:
+    """Give the message of a call that did not run."""
+    return {
+        **user_message(session_id, [block]),
+        "keys": sorted(KEYS["user"] - {"tool_result_meta"}),
+        "tool_use_result": structured,
+    }
+
+
+def rename_responses(messages: Sequence[Json], start: int, *, after: str) -> None:
+    """Count the ids of responses on by one, from a place on."""
+    newest = int(after.removeprefix("msg-"))
+    for message in messages[start:]:
+        if message["type"] == "assistant":
+            number = int(message["message"]["id"].removeprefix("msg-"))
+            if number > newest:
+                message["message"]["id"] = f"msg-{number + 1}"
