@@ -122,6 +122,11 @@ class QueueFull(RequestError):
     retryable = True
 
 
+class RateLimited(RequestError):
+    code, status, title = "rate_limited", 429, "Too much at once"
+    retryable = True
+
+
 class Unavailable(RequestError):
     code, status, title = "unavailable", 503, "The service cannot answer now"
     retryable = True

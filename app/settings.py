@@ -134,8 +134,21 @@ class StreamSettings(_Group):
     """Silence after which a stream gets a comment."""
     send_timeout_s: Positive = 30.0
     """How long a reader may take nothing before it is cut; its cursor works afterwards."""
+    max_age_s: Positive = 3600.0
+    """Age at which a stream ends with `max_age`; readers come back with their cursor."""
     buffer_frames: Count = 1000
     """Frames kept in memory for one reader; a slower one is served from the journal again."""
+    buffer_bytes: Count = 4_000_000
+    """The same bound in bytes."""
+    coalesce_ms: Annotated[int, Field(ge=0, le=5000)] = 50
+    """Shortest time between two previews of a block: what comes meanwhile is joined. 0 sends each
+    piece as it comes."""
+    preview_relay: Literal["notify", "off"] = "notify"
+    """How previews reach readers on a host that does not drive the run. `off`: not at all."""
+    max_per_session: Count = 50
+    """Streams of one session that one host serves at once."""
+    max_per_key: Count = 200
+    """Streams of one API key that one host serves at once."""
 
 
 class AuthSettings(_Group):

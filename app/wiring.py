@@ -17,6 +17,7 @@ from ulid import ULID
 from app.agent.effects import Clock, Effects, Inbox, Models
 from app.agent.state import RunInfo
 from app.domain.options import AgentOptions
+from app.domain.tools import ToolSpec
 from app.errors import (
     ConfigError,
     NoProvider,
@@ -54,6 +55,7 @@ from app.settings import Settings, StreamSettings
 from app.store.bus import Bus, open_bus
 from app.store.embedded import EmbeddedPostgres, ensure_running
 from app.store.engine import GONE, Database, open_database
+from app.store.journal import Lease
 from app.store.keys import DEFAULT_TENANT, ensure_bootstrap_key, ensure_tenant
 from app.store.migrate import check_schema, migrate
 from app.store.queue import Claim, Host
@@ -180,11 +182,11 @@ class HostParts:
     max_retries: int
     version: str
 
-    def describe(self, claim: Claim, work: Work) -> RunInfo:
+    def describe(self, lease: Lease, work: Work) -> RunInfo:
         options = AgentOptions.model_validate(dict(work.options))
         return RunInfo(
-            session_id=claim.lease.session_id,
-            run_id=claim.lease.run_id,
+            session_id=lease.session_id,
+            run_id=lease.run_id,
             options=options,
             cwd=self._root(work),
             api_key_source="demo" if options.model == DEMO_MODEL else self.api_key_source,
@@ -194,6 +196,10 @@ class HostParts:
             elapsed_ms=work.elapsed_ms,
             began_s=self.stamps.clock.monotonic(),
         )
+
+    def specs(self, info: RunInfo) -> Sequence[ToolSpec]:
+        disabled = self._disabled(info.options)
+        return tuple(tool.spec for tool in self.tools if tool.spec.name not in disabled)
 
     @asynccontextmanager
     async def open(

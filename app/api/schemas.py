@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -17,8 +18,9 @@ from pydantic import (
 from app.domain.messages import wire_time
 from app.domain.options import AgentOptions
 from app.errors import TreadleError
-from app.runs.commands import PromptWish, RunWish, SessionWish
 from app.runs.listing import RunRow, SessionRow
+from app.runs.receipts import Settled
+from app.runs.wishes import OnBusy, PromptWish, RunChange, RunChoice, RunWish, SessionWish
 from app.runs.workspaces import WorkspaceSource
 
 LONGEST_WAIT_S = 60
@@ -38,6 +40,11 @@ Metadata = Annotated[
 ]
 """Bounded, since every list shows it."""
 RunStatus = Literal["queued", "running", "requires_action", "finished"]
+Priority = Annotated[int, Field(ge=-100, le=100)]
+RunIds = Annotated[
+    list[Annotated[str, StringConstraints(min_length=1, max_length=100)]],
+    Field(min_length=1, max_length=100),
+]
 
 
 class _In(BaseModel):
@@ -125,6 +132,41 @@ class Workspace(_In):
         return WorkspaceSource(self.source, self.path)
 
 
+def _said(prompt: str | None) -> str | None:
+    if prompt is not None and not prompt.strip():
+        raise ValueError("must say something")
+    return prompt
+
+
+def _different(messages: list[InputMessage] | None) -> list[InputMessage] | None:
+    uuids = [message.uuid for message in messages or () if message.uuid]
+    if len(set(uuids)) < len(uuids):
+        raise ValueError("two messages have the same uuid")
+    return messages
+
+
+PromptText = Annotated[str | None, AfterValidator(_said)]
+Messages = Annotated[
+    Annotated[list[InputMessage], Field(min_length=1, max_length=100)] | None,
+    AfterValidator(_different),
+]
+
+
+def _wishes(prompt: str | None, messages: list[InputMessage] | None) -> list[PromptWish]:
+    if prompt is not None:
+        return [PromptWish(prompt)]
+    return [message.wish() for message in messages or ()]
+
+
+class RecoveryBody(_In):
+    """What happens when a host is lost with the run."""
+
+    policy: Literal["resume", "fail"] = "resume"
+    """Another host goes on, or the run ends."""
+    max_attempts: Annotated[int, Field(ge=1, le=10)] | None = None
+    """Attempts in a row that end without progress. Default: the operator's."""
+
+
 class RunBody(_In):
     """A prompt for a session."""
 
@@ -133,14 +175,24 @@ class RunBody(_In):
         options={"allowed_tools": ["Read", "Glob"], "max_turns": 10},
     )
 
-    prompt: str | None = None
+    prompt: PromptText = None
     """The user's text. Exactly one of `prompt` and `messages`."""
-    messages: Annotated[list[InputMessage], Field(min_length=1, max_length=100)] | None = None
-    """User messages in the SDK's streaming-input form, each with another uuid."""
+    messages: Messages = None
+    """User messages in the SDK's streaming-input form, each with another uuid. The first begins the
+    run, the others are sent into it."""
     options: AgentOptions = AgentOptions()
     """Laid over the session's options, for this run."""
-    on_busy: Literal["queue"] = "queue"
-    """What happens when the session is busy: the run waits its turn."""
+    on_busy: OnBusy = "queue"
+    """What happens when the session has an unfinished run. `queue`: this one waits its turn.
+    `reject`: 409, nothing is stored. `interrupt`: the one that goes on is cancelled, this one is
+    next. `steer`: the prompt goes into the one that goes on, whose options and limits stay."""
+    priority: Priority = 0
+    """Among the session's waiting runs, the highest comes first."""
+    deadline_seconds: Annotated[int, Field(ge=1, le=604_800)] | None = None
+    """From now, waiting included, until the run is ended as `deadline`."""
+    recovery: RecoveryBody = RecoveryBody()
+    on_disconnect: Literal["continue", "cancel"] = "continue"
+    """With `cancel` the run is cancelled when you hang up on the stream that answers this."""
     stream: bool = False
     """Answer with the run's event stream instead of a 202."""
     wait: Annotated[int, Field(ge=0, le=LONGEST_WAIT_S)] = 0
@@ -148,21 +200,6 @@ class RunBody(_In):
     include_partial_messages: bool | None = None
     """Same as the option of this name."""
     metadata: Metadata = {}
-
-    @field_validator("prompt")
-    @classmethod
-    def _says_something(cls, prompt: str | None) -> str | None:
-        if prompt is not None and not prompt.strip():
-            raise ValueError("must say something")
-        return prompt
-
-    @field_validator("messages")
-    @classmethod
-    def _differ(cls, messages: list[InputMessage] | None) -> list[InputMessage] | None:
-        uuids = [message.uuid for message in messages or () if message.uuid]
-        if len(set(uuids)) < len(uuids):
-            raise ValueError("two messages have the same uuid")
-        return messages
 
     @model_validator(mode="after")
     def _one_input(self) -> "RunBody":
@@ -172,17 +209,57 @@ class RunBody(_In):
 
     def wish(self) -> RunWish:
         """Give the command's form."""
-        prompts = (
-            [PromptWish(self.prompt)]
-            if self.prompt is not None
-            else [message.wish() for message in self.messages or ()]
-        )
         options = self.options
         if self.include_partial_messages is not None:
             options = AgentOptions(include_partial_messages=self.include_partial_messages).over(
                 options
             )
-        return RunWish(prompts, options, self.metadata)
+        return RunWish(
+            _wishes(self.prompt, self.messages),
+            options,
+            self.metadata,
+            self.on_busy,
+            self.priority,
+            self.deadline_seconds,
+            self.recovery.policy,
+            self.recovery.max_attempts,
+            self.on_disconnect,
+        )
+
+
+class RunChangeBody(_In):
+    """What is to change about a run that waits. What is left out stays."""
+
+    model_config = _example(prompt="List the files here, newest first.", priority=10)
+
+    prompt: PromptText = None
+    messages: Messages = None
+    """At most one of `prompt` and `messages`."""
+    options: AgentOptions = AgentOptions()
+    """Laid over the run's options."""
+    priority: Priority | None = None
+    metadata: (
+        Annotated[
+            dict[
+                Annotated[str, StringConstraints(max_length=100)],
+                Annotated[str, StringConstraints(max_length=2000)] | None,
+            ],
+            Field(max_length=50),
+        ]
+        | None
+    ) = None
+    """Merged; a null takes a name away."""
+
+    @model_validator(mode="after")
+    def _one_input(self) -> "RunChangeBody":
+        if self.prompt is not None and self.messages is not None:
+            raise ValueError("at most one of `prompt` and `messages` is allowed")
+        return self
+
+    def change(self) -> RunChange:
+        """Give the command's form."""
+        prompts = _wishes(self.prompt, self.messages)
+        return RunChange(prompts or None, self.options, self.metadata, self.priority)
 
 
 class SessionBody(_In):
@@ -253,6 +330,36 @@ class CancelBody(_In):
     reason: Annotated[str, Field(max_length=1000)] | None = None
 
 
+class CancelManyBody(CancelBody):
+    """Which runs to cancel: `ids`, or all unfinished ones of a session, or of a status."""
+
+    model_config = _example(session_id="0e6f2f5e-8d3c-4b9a-9f6e-2b1a7c3d4e5f", reason="start over")
+
+    ids: RunIds | None = None
+    session_id: Uuid | None = None
+    status: (
+        Literal["queued", "running", "requires_action"]
+        | Annotated[
+            list[Literal["queued", "running", "requires_action"]],
+            Field(min_length=1, max_length=3),
+        ]
+        | None
+    ) = None
+
+    @model_validator(mode="after")
+    def _one_choice(self) -> "CancelManyBody":
+        is_filtered = self.session_id is not None or self.status is not None
+        if (self.ids is not None) == is_filtered:
+            raise ValueError("either `ids` or a filter (`session_id`, `status`) is needed")
+        return self
+
+    def choice(self) -> RunChoice:
+        """Give the command's form."""
+        ids = None if self.ids is None else list(dict.fromkeys(self.ids))
+        statuses = [self.status] if isinstance(self.status, str) else self.status or []
+        return RunChoice(ids, self.session_id, statuses)
+
+
 # -- out --------------------------------------------------------------------------------------
 
 
@@ -275,6 +382,12 @@ class RunResult(_Out):
     text: str | None
 
 
+class Recovery(_Out):
+    policy: str
+    max_attempts: int | None
+    """Null: the operator's bound."""
+
+
 class RunObject(_Out):
     """A run."""
 
@@ -282,6 +395,9 @@ class RunObject(_Out):
     id: Annotated[str, Field(examples=["run_01JDZX5E5V8M2Q4T6Y8A0C2E4G"])]
     session_id: str
     status: RunStatus
+    prompt: str | None
+    """The first 500 characters of its first prompt's text."""
+    priority: int
     result_subtype: str | None
     """The SDK's word for how the loop ended; set when finished."""
     end_reason: str | None
@@ -311,9 +427,11 @@ class RunObject(_Out):
     parent_run_id: str | None
     metadata: dict[str, str]
     cancel_requested_at: str | None
+    recovery: Recovery
     created_at: str
     started_at: str | None
     finished_at: str | None
+    deadline_at: str | None
 
     @staticmethod
     def of(row: RunRow) -> "RunObject":
@@ -323,6 +441,8 @@ class RunObject(_Out):
             id=row.id,
             session_id=row.session_id,
             status=_status(row.status),
+            prompt=row.prompt,
+            priority=row.priority,
             result_subtype=row.result_subtype,
             end_reason=row.end_reason,
             is_error=row.is_error,
@@ -353,9 +473,11 @@ class RunObject(_Out):
             parent_run_id=row.parent_run_id,
             metadata=dict(row.metadata),
             cancel_requested_at=_time(row.cancel_requested_at),
+            recovery=Recovery(policy=row.recovery_policy, max_attempts=row.max_attempts),
             created_at=wire_time(row.created_at),
             started_at=_time(row.started_at),
             finished_at=_time(row.finished_at),
+            deadline_at=_time(row.deadline_at),
         )
 
 
@@ -421,15 +543,17 @@ class Links(_Out):
 
 
 class Started(_Out):
-    """What a new run answers with."""
+    """What a prompt answers with."""
 
     run: RunObject
     session: SessionObject
     links: Links
+    steered_into: str | None = None
+    """The run that takes the prompt in, when it makes no run of its own: `run` is that one."""
 
     @staticmethod
-    def of(run: RunRow, session: SessionRow) -> "Started":
-        """Show a run that was just accepted."""
+    def of(run: RunRow, session: SessionRow, steered_into: str | None) -> "Started":
+        """Show what became of a prompt."""
         return Started(
             run=RunObject.of(run),
             session=SessionObject.of(session),
@@ -439,6 +563,7 @@ class Started(_Out):
                 events=f"/v1/sessions/{session.id}/events?run_id={run.id}",
                 session=f"/v1/sessions/{session.id}",
             ),
+            steered_into=steered_into,
         )
 
 
@@ -449,9 +574,42 @@ class CreatedSession(SessionObject):
 
 
 class Stopped(_Out):
+    """What was under way when a run was stopped."""
+
+    tools: list[str] = []
+    """Ids of the tool uses that were cut short."""
+    tasks: list[str] = []
+    processes: int = 0
+    model_request: bool = False
+
+
+class CancelReceipt(_Out):
+    """What a cancel did to a run."""
+
     run_id: str
     status: Literal["cancelling", "finished"]
+    stopped: Stopped
+    """Known when the run has ended."""
     already_finished: bool
+    """Whether the run had ended before it was cancelled."""
+
+    @staticmethod
+    def of(settled: Settled) -> "CancelReceipt":
+        """Show what a cancel did."""
+        return CancelReceipt(
+            run_id=settled.run.id,
+            status="finished" if settled.run.status == "finished" else "cancelling",
+            stopped=Stopped.model_validate(dict(settled.stopped)),
+            already_finished=settled.is_already_finished,
+        )
+
+
+class CancelReceipts(_Out):
+    data: list[CancelReceipt]
+    missing: list[str]
+    """Ids that do not exist."""
+    has_more: bool
+    """Whether more runs fit the filter: cancel again."""
 
 
 class RunPage(_Out):

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, TypeVar
@@ -23,6 +23,7 @@ from app.agent.state import Advance, LoopState, RunInfo, fold
 from app.domain.journal import Batch, Entry, ServiceEvent
 from app.domain.messages import WorkerShuttingDownMessage, parse_message
 from app.domain.runs import EndReason
+from app.domain.tools import ToolSpec
 from app.errors import LeaseLost, WorkspaceUnavailable
 from app.runs.activity import Activity, Stopped, watched
 from app.runs.inbox import StoredInbox
@@ -30,7 +31,7 @@ from app.runs.live import Hub
 from app.runs.ownership import Ownership
 from app.store import journal, queue
 from app.store.engine import GONE, Database
-from app.store.journal import Row
+from app.store.journal import Lease, Row
 from app.store.ledger import spend_of, spends
 from app.store.queue import Claim, Host
 from app.store.runs import Work, work_of
@@ -51,8 +52,12 @@ class Parts(Protocol):
         """Time, ids and prices, for what is written about a run that cannot be opened."""
         ...
 
-    def describe(self, claim: Claim, work: Work) -> RunInfo:
+    def describe(self, lease: Lease, work: Work) -> RunInfo:
         """Give what is fixed for the run's life on this host."""
+        ...
+
+    def specs(self, info: RunInfo) -> Sequence[ToolSpec]:
+        """Give the tools on offer to a run."""
         ...
 
     def open(
@@ -114,7 +119,7 @@ class Execution:
     async def run(self) -> None:
         """Drive the run until it is finished, or until this host has to let it go."""
         self._last_seq = self.claim.last_seq
-        self._announcements = [_announcement(self.claim)]
+        self._announcements = [] if self.claim.state else [announcement(self.claim.attempt)]
         try:
             await self._attempt()
         except LeaseLost:
@@ -130,8 +135,8 @@ class Execution:
         await self._attempt_with(work)
 
     async def _attempt_with(self, work: Work) -> None:
-        info = self.parts.describe(self.claim, work)
-        self._state = await self._outlast(lambda: self._load(info, work))
+        info = self.parts.describe(self.claim.lease, work)
+        self._state = self.claim.state or await self._outlast(lambda: self._load(info, work))
         try:
             async with self.parts.open(self.claim, work, info, self._inbox) as effects:
                 await self._drive(work, watched(effects, self.ownership, self._activity))
@@ -306,6 +311,6 @@ class Execution:
                 )
 
 
-def _announcement(claim: Claim) -> ServiceEvent:
-    kind = "run.started" if claim.attempt == 1 else "run.attempt"
-    return ServiceEvent(kind, {"attempt": claim.attempt})
+def announcement(attempt: int) -> ServiceEvent:
+    """Give the event that says that a host has begun the run."""
+    return ServiceEvent("run.started" if attempt == 1 else "run.attempt", {"attempt": attempt})

@@ -25,6 +25,7 @@ class StoredInbox:
     def ring(self) -> None:
         """Say that something came."""
         self._has_mail = True
+        self.known = None  # it was known before that came
 
     async def take(self, *, steers: bool) -> Sequence[Prompt]:
         if self._has_mail:

@@ -7,126 +7,34 @@ heals lost words; the pump reads them once for all readers. A *reader* registers
 from its cursor, then follows its buffer. It insists that sequence numbers are dense: whatever is
 missing (a word that overtook another, a buffer that overflowed) sends it back to the journal. So
 no order of events can lose or double a row, and a slow reader costs no memory.
+
+Pieces of messages that are on their way (previews) come from the run itself when this host drives
+it, else from `Elsewhere`. A reader begins to get them when its replay is done, with what came of
+the open message so far: both in one step, so that nothing is missing between the two.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
 
+from app.runs.items import End as End
+from app.runs.items import Framed as Framed
+from app.runs.items import Item as Item
+from app.runs.items import Piece as Piece
+from app.runs.items import Preview as Preview
+from app.runs.reader import Bounds, Reader
+from app.runs.topic import Audience, Elsewhere, Key, Source, Topic, frame
+from app.runs.topic import service_json as service_json
 from app.store import journal
 from app.store.bus import Bus, RowsWritten, Word
 from app.store.engine import GONE, TROUBLE, Database, gone
-from app.store.journal import PAGE
 from app.store.journal import Row as Row
+from app.store.replay import read_page
 
 log = logging.getLogger(__name__)
-
-EndReason = Literal["run_finished", "server_shutdown"]
-
-
-@dataclass(frozen=True, slots=True)
-class Framed:
-    """A durable row with its SSE frame."""
-
-    row: Row
-    frame: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """A partial message: best effort, no id."""
-
-    run_id: str
-    frame: bytes
-    is_text: bool = False
-    """Whether it is a piece of the answer's text: all that `previews=text` shows."""
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """Nothing more comes on this connection."""
-
-    reason: EndReason
-
-
-Item: TypeAlias = Framed | Preview | End
-
-
-def frame(row: Row) -> bytes:
-    """Build a row's SSE frame. The body of a service event gets its `seq` here."""
-    if row.kind == "message":
-        return f"id: {row.seq}\nevent: message\ndata: {row.body}\n\n".encode()
-    return f"id: {row.seq}\nevent: service\ndata: {service_json(row)}\n\n".encode()
-
-
-def service_json(row: Row) -> str:
-    """Give a service event's JSON, with its `seq`."""
-    return f'{{"seq":{row.seq},{row.body[1:]}'
-
-
-@dataclass(slots=True, eq=False)
-class Reader:
-    """One connection's buffer, bounded in frames."""
-
-    wants_previews: bool
-    size: int
-    _items: deque[Item] = field(default_factory=deque)
-    _has_items: asyncio.Event = field(default_factory=asyncio.Event)
-    _has_overflowed: bool = False
-
-    def put(self, item: Item) -> None:
-        """Buffer an item. Past the bound previews are dropped first, then rows are re-read."""
-        if len(self._items) >= self.size:
-            if isinstance(item, Preview):
-                return
-            if isinstance(item, Framed):
-                self._has_overflowed = True
-                self._items.clear()
-                self._has_items.set()
-                return
-        self._items.append(item)
-        self._has_items.set()
-
-    async def take(self) -> list[Item] | None:
-        """Wait for items and give all there are; None when some were lost to the bound."""
-        await self._has_items.wait()
-        self._has_items.clear()
-        if self._has_overflowed:
-            self._has_overflowed = False
-            kept = [item for item in self._items if isinstance(item, End)]
-            self._items = deque(kept)
-            if kept:
-                self._has_items.set()
-            return None
-        items = list(self._items)
-        self._items.clear()
-        return items
-
-
-@dataclass(slots=True)
-class Topic:
-    """A session that is being read here."""
-
-    tenant_id: str
-    session_id: str
-    readers: set[Reader] = field(default_factory=set)
-    cursor: int | None = None
-    """Newest row that was handed to the readers; None while the first of them replays."""
-    newest: int = 0
-    """Newest row that was heard of."""
-
-    def deliver(self, rows: Sequence[Row]) -> None:
-        """Hand rows to every reader, framed once."""
-        for row in rows:
-            item = Framed(row, frame(row))
-            for reader in self.readers:
-                reader.put(item)
-            self.cursor = row.seq
 
 
 @dataclass(slots=True)
@@ -137,8 +45,15 @@ class Hub:
     bus: Bus
     poll_s: float
     buffer_frames: int
-    _topics: dict[tuple[str, str], Topic] = field(default_factory=dict)
-    _behind: set[tuple[str, str]] = field(default_factory=set)
+    buffer_bytes: int = 4_000_000
+    coalesce_s: float = 0.0
+    audience: Audience | None = None
+    elsewhere: Elsewhere | None = None
+    relayed: dict[Key, Reader] = field(default_factory=dict)
+    """Readers of pieces that stand for readers on other hosts."""
+    _topics: dict[Key, Topic] = field(default_factory=dict)
+    _sources: dict[Key, Source] = field(default_factory=dict)
+    _behind: set[Key] = field(default_factory=set)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _is_closed: bool = False
 
@@ -153,7 +68,7 @@ class Hub:
         if topic is None:
             return
         if topic.cursor is None or topic.cursor + 1 == rows[0].seq:
-            topic.deliver(rows)
+            self._deliver(topic, rows)
         else:
             self._look(topic)
 
@@ -163,17 +78,74 @@ class Hub:
         self.bus.say(word)
         self.heard(word)
 
-    def wants_previews(self, tenant_id: str, session_id: str) -> bool:
-        """Whether anybody here would see a preview of this session."""
-        topic = self._topics.get((tenant_id, session_id))
-        return topic is not None and any(reader.wants_previews for reader in topic.readers)
+    def _deliver(self, topic: Topic, rows: Sequence[Row]) -> None:
+        topic.deliver(rows)
+        if topic.watchers and self.elsewhere is not None and topic.key not in self._sources:
+            self.elsewhere.delivered(topic.key, rows)
 
-    def preview(self, tenant_id: str, session_id: str, item: Preview) -> None:
-        """Hand a preview to the readers here that want it."""
-        if topic := self._topics.get((tenant_id, session_id)):
-            for reader in topic.readers:
-                if reader.wants_previews:
-                    reader.put(item)
+    # -- pieces ---------------------------------------------------------------------------
+
+    @contextmanager
+    def driving(self, source: Source) -> Iterator[None]:
+        """Take a run's pieces from here while it is driven on this host."""
+        key = (source.tenant_id, source.session_id)
+        self._sources[key] = source
+        if self.elsewhere is not None:
+            self.elsewhere.left(key)
+        if self.audience is not None:
+            self.audience.began(source)
+        try:
+            yield
+        finally:
+            if self.audience is not None:
+                self.audience.ended(source)
+            if self._sources.get(key) is source:  # a newer attempt may have begun here
+                del self._sources[key]
+
+    def source(self, key: Key) -> Source | None:
+        """Give the run of a session that this host drives."""
+        return self._sources.get(key)
+
+    def message_completed(self, source: Source) -> None:
+        """Let the last pieces of a message go out before its rows do."""
+        if self.audience is not None and self.relayed:
+            self.audience.flush(source)
+
+    def wants_previews(self, tenant_id: str, session_id: str) -> bool:
+        """Whether anybody would see a preview of this session."""
+        key = (tenant_id, session_id)
+        topic = self._topics.get(key)
+        return (topic is not None and bool(topic.watchers)) or key in self.relayed
+
+    def preview(self, tenant_id: str, session_id: str, piece: Piece) -> None:
+        """Hand a preview to the readers that want it."""
+        key = (tenant_id, session_id)
+        if topic := self._topics.get(key):
+            for reader in topic.watchers:
+                reader.put(piece)
+        if (relayed := self.relayed.get(key)) is not None:
+            relayed.put(piece)
+
+    def watched_elsewhere(self) -> list[Key]:
+        """Give the sessions whose readers want pieces that may come from another host."""
+        return [
+            key
+            for key, topic in self._topics.items()
+            if topic.watchers and not topic.is_idle and key not in self._sources
+        ]
+
+    def watchers(self, key: Key) -> Sequence[Reader]:
+        """Give the readers here that want pieces of a session that another host drives."""
+        topic = self._topics.get(key)
+        return () if topic is None or key in self._sources else tuple(topic.watchers)
+
+    def _watch(self, topic: Topic, reader: Reader) -> None:
+        """Give a reader that has replayed all pieces from now on, and those it missed."""
+        topic.watchers.add(reader)
+        if (source := self._sources.get(topic.key)) is not None:
+            reader.join(source.snapshot())
+        elif self.elsewhere is not None and not topic.is_idle:
+            reader.join(self.elsewhere.joined(topic.key))
 
     # -- hearing --------------------------------------------------------------------------
 
@@ -212,10 +184,10 @@ class Hub:
     async def _catch_up(self, topic: Topic) -> None:
         while True:
             start = topic.cursor or 0
-            rows = await journal.read(self.database, topic.tenant_id, topic.session_id, after=start)
+            page = await read_page(self.database, topic.tenant_id, topic.session_id, after=start)
             # A writer on this host may have delivered some of them meanwhile.
-            topic.deliver([row for row in rows if row.seq > (topic.cursor or 0)])
-            if len(rows) < PAGE:
+            self._deliver(topic, [row for row in page.rows if row.seq > (topic.cursor or 0)])
+            if not page.has_more:
                 return
 
     async def poll_forever(self) -> None:
@@ -243,21 +215,23 @@ class Hub:
         ready together: write them in one go. Raises `Unavailable` when the database is gone.
         """
         sent = after
-        with self._subscription(tenant_id, session_id, wants_previews=previews) as (topic, reader):
+        with self._subscription(tenant_id, session_id) as (topic, reader):
             while True:
-                while True:
-                    rows = await self._page(tenant_id, session_id, sent)
+                has_more = True
+                while has_more:
+                    rows, has_more = await self._page(tenant_id, session_id, sent)
                     if rows:
+                        topic.note(rows)
                         yield [Framed(row, frame(row)) for row in rows]
                         sent = rows[-1].seq
-                    if len(rows) < PAGE:
-                        break
                 if self._is_closed:
                     yield [End("server_shutdown")]
                     return
                 if topic.cursor is None:
                     topic.cursor = sent
                     self._look_if_behind(topic)
+                if previews:
+                    self._watch(topic, reader)
                 is_whole = True
                 while is_whole:
                     ready, sent, is_whole = _in_order(await reader.take(), sent)
@@ -266,24 +240,27 @@ class Hub:
                         if isinstance(ready[-1], End):
                             return
 
-    async def _page(self, tenant_id: str, session_id: str, after: int) -> list[Row]:
+    async def _page(self, tenant_id: str, session_id: str, after: int) -> tuple[list[Row], bool]:
         try:
-            return await journal.read(self.database, tenant_id, session_id, after=after)
+            page = await read_page(self.database, tenant_id, session_id, after=after)
         except GONE as error:
             raise gone(error) from error
+        return page.rows, page.has_more
 
     @contextmanager
-    def _subscription(
-        self, tenant_id: str, session_id: str, *, wants_previews: bool
-    ) -> Iterator[tuple[Topic, Reader]]:
+    def _subscription(self, tenant_id: str, session_id: str) -> Iterator[tuple[Topic, Reader]]:
         key = (tenant_id, session_id)
         topic = self._topics.setdefault(key, Topic(tenant_id, session_id))
-        reader = Reader(wants_previews, self.buffer_frames)
+        reader = Reader(Bounds(self.buffer_frames, self.buffer_bytes, self.coalesce_s))
         topic.readers.add(reader)
         try:
             yield topic, reader
         finally:
+            reader.close()
             topic.readers.discard(reader)
+            topic.watchers.discard(reader)
+            if not topic.watchers and self.elsewhere is not None:
+                self.elsewhere.left(key)
             if not topic.readers:
                 self._topics.pop(key, None)
 

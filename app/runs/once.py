@@ -1,23 +1,25 @@
 """A write that may be repeated: at most one effect, one answer."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.errors import IdempotencyMismatch
 from app.store import idempotency
+from app.store.engine import Database
+from app.store.idempotency import Answer as Answer
+
+T = TypeVar("T")
 
 
 class Replayed(Exception):
     """The write was made before; this is what it was answered with."""
 
-    def __init__(self, status: int, body: str, run_id: str | None) -> None:
+    def __init__(self, answer: Answer) -> None:
         super().__init__("replayed")
-        self.status = status
-        self.body = body
-        self.run_id = run_id
+        self.answer = answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +30,8 @@ class Once:
     key: str
     sha256: bytes
     """Of method, path and body."""
-    render: Callable[[Any], tuple[int, str, str | None]]
-    """Makes `(status, body, run id)` of what the write gives."""
+    render: Callable[[Any], Answer]
+    """Makes the answer of what the write gives."""
 
     async def begin(self, connection: AsyncConnection) -> None:
         """Claim the key. Raises `Replayed`, or `IdempotencyMismatch` for another request."""
@@ -40,11 +42,24 @@ class Once:
             raise IdempotencyMismatch(
                 "This Idempotency-Key was used for another request. Use a new key."
             )
-        raise Replayed(kept.status, kept.body, kept.run_id)
+        raise Replayed(kept.answer)
 
     async def end(self, connection: AsyncConnection, outcome: object) -> None:
         """Keep the answer."""
-        status, body, run_id = self.render(outcome)
-        await idempotency.keep(
-            connection, self.tenant_id, self.key, status=status, body=body, run_id=run_id
-        )
+        await idempotency.keep(connection, self.tenant_id, self.key, self.render(outcome))
+
+
+async def guarded(
+    database: Database, once: Once | None, write: Callable[[AsyncConnection], Awaitable[T]]
+) -> T:
+    """Do `write` in a transaction that commits before this returns; with a key, at most once.
+
+    Raises `Replayed` when it was done before. A write that raises keeps nothing.
+    """
+    async with database.begin() as connection:
+        if once is not None:
+            await once.begin(connection)
+        outcome = await write(connection)
+        if once is not None:
+            await once.end(connection, outcome)
+    return outcome

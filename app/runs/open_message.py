@@ -27,6 +27,8 @@ class OpenBlock:
     """Its `content_block_start` event."""
     pieces: dict[str, list[str]] = field(default_factory=dict)
     """Pieces by kind of delta, in order."""
+    others: list[dict[str, Any]] = field(default_factory=list)
+    """Events of deltas that cannot be joined, such as citations."""
     stop: dict[str, Any] | None = None
 
 
@@ -36,6 +38,8 @@ class OpenMessage:
 
     _start: StreamPart | None = None
     _blocks: list[OpenBlock] = field(default_factory=list)
+    _tail: list[dict[str, Any]] = field(default_factory=list)
+    """What came after the blocks."""
 
     def feed(self, part: StreamPart) -> None:
         """Take the next event."""
@@ -44,23 +48,29 @@ class OpenMessage:
             case "content_block_delta":
                 delta = event["delta"]
                 kind = delta.get("type")
-                if self._blocks and kind in _PIECE:
+                if not self._blocks:
+                    return
+                if kind in _PIECE:
                     self._blocks[-1].pieces.setdefault(kind, []).append(delta[_PIECE[kind]])
+                else:
+                    self._blocks[-1].others.append(event)
             case "message_start":
                 self._start = part
-                self._blocks = []
+                self._blocks, self._tail = [], []
             case "content_block_start":
                 self._blocks.append(OpenBlock(event))
             case "content_block_stop":
                 if self._blocks:
                     self._blocks[-1].stop = event
+            case "message_delta" | "message_stop":
+                self._tail.append(event)
             case _:
                 pass
 
     def close(self) -> None:
         """Forget the message: it is complete, or void."""
         self._start = None
-        self._blocks = []
+        self._blocks, self._tail = [], []
 
     @property
     def message_id(self) -> str | None:
@@ -72,13 +82,16 @@ class OpenMessage:
             return []
         message_id = self._start.message_id
         events: list[dict[str, Any]] = []
-        for index, block in enumerate(self._blocks):
+        for position, block in enumerate(self._blocks):
             events.append(block.start)
+            index = block.start.get("index", position)
             for kind, pieces in block.pieces.items():
                 delta = {"type": kind, _PIECE[kind]: "".join(pieces)}
                 events.append({"type": "content_block_delta", "index": index, "delta": delta})
+            events += block.others
             if block.stop is not None:
                 events.append(block.stop)
+        events += self._tail
         return [self._start, *(StreamPart(event, message_id) for event in events)]
 
     def partial(self) -> PartialResponse | None:

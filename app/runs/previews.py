@@ -1,62 +1,70 @@
-"""Partial messages: from the model's stream to the readers of this host."""
+"""Partial messages: from the model's stream to the readers, here and on other hosts."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-
-import orjson
 
 from app.agent.effects import Clock
 from app.domain.model import PartialResponse, StreamPart
-from app.runs.live import Hub, Preview
+from app.runs.items import Piece, aborted, piece_of
+from app.runs.live import Hub
 from app.runs.open_message import OpenMessage
+from app.store.journal import Lease
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class LivePreviews:
-    """Frames each event once, and only when somebody here looks."""
+    """Makes a piece of each event, but only when somebody looks. Made by `live_previews`."""
 
     hub: Hub
     clock: Clock
     tenant_id: str
     session_id: str
     run_id: str
+    epoch: int
+    """Of the lease that the run is driven under: a higher one is newer."""
     open: OpenMessage = field(default_factory=OpenMessage)
     """What came so far of the message that is on its way."""
+    _void_id: str | None = None
+    """A message that will not be completed, though its text is still wanted."""
 
     def publish(self, part: StreamPart) -> None:
         self.open.feed(part)
-        if not self.hub.wants_previews(self.tenant_id, self.session_id):
-            return
-        body: dict[str, object] = {
-            "type": "stream_event",
-            "session_id": self.session_id,
-            "uuid": self.clock.uuid(),
-            "parent_tool_use_id": None,
-            "api_message_id": part.message_id,
-            "event": part.event,
-        }
-        if part.ttft_ms is not None:
-            body["ttft_ms"] = part.ttft_ms
-        self._send(body, is_text=(part.event.get("delta") or {}).get("type") == "text_delta")
+        if self.hub.wants_previews(self.tenant_id, self.session_id):
+            self.hub.preview(self.tenant_id, self.session_id, self._piece(part))
 
     def complete(self) -> None:
         self.open.close()
+        self.hub.message_completed(self)
+
+    def abort(self, message_id: str, reason: str) -> None:
+        self._void_id = message_id
+        if reason != "cancelled":  # a cancel still wants the text
+            self.open.close()
+        piece = aborted(self.session_id, self.run_id, message_id, reason)
+        self.hub.preview(self.tenant_id, self.session_id, piece)
+        self.hub.message_completed(self)
 
     def partial(self) -> PartialResponse | None:
         return self.open.partial()
 
-    def abort(self, message_id: str, reason: str) -> None:
-        if reason != "cancelled":  # a cancel still wants the text
-            self.open.close()
-        self._send(
-            {
-                "type": "service_preview_aborted",
-                "session_id": self.session_id,
-                "message_id": message_id,
-                "reason": reason,
-            },
-            is_text=True,
+    def snapshot(self) -> list[Piece]:
+        """Give what came so far of the message that is on its way."""
+        if self.open.message_id == self._void_id:
+            return []
+        return [self._piece(part) for part in self.open.snapshot()]
+
+    def _piece(self, part: StreamPart) -> Piece:
+        return piece_of(
+            part, session_id=self.session_id, run_id=self.run_id, uuid=self.clock.uuid()
         )
 
-    def _send(self, body: dict[str, object], *, is_text: bool = False) -> None:
-        frame = b"event: preview\ndata: " + orjson.dumps(body) + b"\n\n"
-        self.hub.preview(self.tenant_id, self.session_id, Preview(self.run_id, frame, is_text))
+
+@contextmanager
+def live_previews(hub: Hub, clock: Clock, lease: Lease) -> Iterator[LivePreviews]:
+    """Give where a run's partial messages go while this host drives it."""
+    previews = LivePreviews(
+        hub, clock, lease.tenant_id, lease.session_id, lease.run_id, lease.epoch
+    )
+    with hub.driving(previews):
+        yield previews

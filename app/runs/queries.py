@@ -7,15 +7,15 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from app.errors import CursorInvalid, NotFound
-from app.runs.live import End, Framed, Hub, Item, Preview
+from app.runs.items import Comment, End, Framed, Item
+from app.runs.live import Hub
+from app.runs.topic import RUN_FINISHED
 from app.store import journal
 from app.store import runs as store_runs
 from app.store.engine import Database
 from app.store.journal import Row
 from app.store.runs import RunRow, find_run
 from app.store.sessions import SessionRow, find_session
-
-RUN_FINISHED = "run.finished"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,33 @@ class Queries:
         )
         return rows[:limit], len(rows) > limit
 
+    async def something_new(
+        self,
+        tenant_id: str,
+        session_id: str,
+        *,
+        after: int,
+        wait_s: float,
+        run_id: str | None = None,
+        types: Sequence[str] | None = None,
+    ) -> bool:
+        """Wait for an entry of a session's log beyond `after`; False when none came."""
+        with contextlib.suppress(TimeoutError):
+            async with (
+                asyncio.timeout(wait_s),
+                aclosing(
+                    self.hub.follow(tenant_id, session_id, after=after, previews=False)
+                ) as lists,
+            ):
+                async for items in lists:
+                    rows = [item.row for item in items if isinstance(item, Framed)]
+                    if any(
+                        run_id in {None, row.run_id} and (not types or row.type in types)
+                        for row in rows
+                    ):
+                        return True
+        return False
+
     async def check_cursor(self, tenant_id: str, session_id: str, cursor: int) -> SessionRow:
         """Raise `CursorInvalid` for a cursor beyond the log's end, `NotFound` for no session."""
         session = await self.session(tenant_id, session_id)
@@ -139,26 +166,23 @@ async def _shown(
     async with aclosing(lists):
         async for items in lists:
             wanted = [item for item in items if _is_wanted(item, previews, run_id)]
-            if run_id is not None and (end := _end_of_run(wanted)) is not None:
-                yield [*wanted[:end], End("run_finished")]
+            if run_id is not None and any(_is_end_of_run(item) for item in wanted):
+                # What follows the end in the same list is the run's too; a host that goes is not.
+                said = [item for item in wanted if not isinstance(item, End)]
+                yield [*said, End("run_finished")]
                 return
             if wanted:
                 yield wanted
 
 
 def _is_wanted(item: Item, previews: str, run_id: str | None) -> bool:
-    match item:
-        case Framed():
-            return run_id is None or item.row.run_id == run_id
-        case Preview():
-            is_shown = previews == "all" or item.is_text
-            return is_shown and (run_id is None or item.run_id == run_id)
-        case End():
-            return True
+    if isinstance(item, Framed):
+        return run_id is None or item.row.run_id == run_id
+    if isinstance(item, End):
+        return True
+    is_shown = previews == "all" or isinstance(item, Comment) or item.is_text
+    return is_shown and (run_id is None or item.run_id == run_id)
 
 
-def _end_of_run(items: Sequence[Item]) -> int | None:
-    for index, item in enumerate(items):
-        if isinstance(item, Framed) and item.row.type == RUN_FINISHED:
-            return index + 1
-    return None
+def _is_end_of_run(item: Item) -> bool:
+    return isinstance(item, Framed) and item.row.type == RUN_FINISHED

@@ -9,6 +9,7 @@ from app.runs.callers import Callers
 from app.runs.commands import Commands
 from app.runs.live import Hub
 from app.runs.queries import Queries
+from app.runs.slots import StreamSlots
 from app.runs.worker import Worker
 from app.store.engine import Database
 
@@ -27,6 +28,8 @@ class Service:
     """The body of `/v1/meta`."""
     stream_heartbeat_s: float
     stream_send_timeout_s: float
+    stream_max_age_s: float
+    stream_slots: StreamSlots
     drain_s: float
     is_draining: bool = False
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from app.runs.execute import Execution, Parts
 from app.runs.live import Hub
 from app.store import queue
-from app.store.bus import Bus, CancelAsked, Word, WorkWaiting
+from app.store.bus import Bus, CancelAsked, MailArrived, Word, WorkWaiting
 from app.store.engine import TROUBLE, Database
 from app.store.journal import Lease
 from app.store.queue import Claim, Host
@@ -88,6 +88,8 @@ class Worker:
                 self.wake()
             case CancelAsked(run_id):
                 self.cancel(run_id)
+            case MailArrived(run_id):
+                self.mail(run_id)
             case _:
                 pass
 
@@ -96,6 +98,13 @@ class Worker:
         found = [e for lease, (e, _) in self._running.items() if lease.run_id == run_id]
         for execution in found:
             execution.stop("cancel")
+        return bool(found)
+
+    def mail(self, run_id: str) -> bool:
+        """Say that a prompt was sent into a run, when it is driven here."""
+        found = [e for lease, (e, _) in self._running.items() if lease.run_id == run_id]
+        for execution in found:
+            execution.mail()
         return bool(found)
 
     async def claim_forever(self) -> None:

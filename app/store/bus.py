@@ -4,6 +4,10 @@ Words only say that there is something to read; what counts is in the tables. So
 time (a poll finds it), never data. Words are sent after the commit they speak of, on a connection
 of their own, packed, at most 40 times a second: a NOTIFY inside a transaction would serialise
 the commits of the whole database.
+
+Pieces of messages for readers elsewhere are the exception: they are in no table. They go only where
+somebody asked for them, ahead of the words that would make them stale, and are dropped under
+pressure; whoever misses one sees that by its number.
 """
 
 import asyncio
@@ -12,7 +16,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import asyncpg
 import orjson
@@ -26,6 +30,8 @@ GATHER_S = 0.025
 """Words are gathered for so long before they are sent: at most 40 sends a second a host."""
 PAYLOAD_BYTES = 7900
 """Postgres takes payloads below 8,000 bytes."""
+MOST_PARTS = 2000
+"""Parts of messages that wait to be sent; more are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +62,37 @@ class MailArrived:
     run_id: str
 
 
-Word: TypeAlias = RowsWritten | WorkWaiting | CancelAsked | MailArrived
+@dataclass(frozen=True, slots=True)
+class PreviewsWanted:
+    """Somebody on the sender's host reads a session's partial messages. Holds for a while."""
+
+    tenant_id: str
+    session_id: str
+    is_fresh: bool
+    """Whether it has nothing yet of the message that is on its way."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewPart:
+    """A part of what a session's run sends; it follows on the part before it, or is of no use."""
+
+    tenant_id: str
+    session_id: str
+    epoch: int
+    """Of the lease that the run is driven under: a higher one is newer."""
+    stream: str
+    n: int
+    """Its number in the stream."""
+    kind: Literal["snapshot", "events", "more"]
+    """What begins with it; `more` goes on with the last."""
+    is_last: bool
+    text: str
+    """A part of JSON, which is whole with the last one."""
+
+
+Word: TypeAlias = (
+    RowsWritten | WorkWaiting | CancelAsked | MailArrived | PreviewsWanted | PreviewPart
+)
 
 
 @dataclass(slots=True)
@@ -69,6 +105,7 @@ class Bus:
     _reconnected: list[Callable[[], None]] = field(default_factory=list)
     _rows: dict[tuple[str, str], int] = field(default_factory=dict)
     _others: set[Word] = field(default_factory=set)
+    _parts: list[PreviewPart] = field(default_factory=list)
     _has_words: asyncio.Event = field(default_factory=asyncio.Event)
 
     def say(self, word: Word) -> None:
@@ -76,6 +113,9 @@ class Bus:
         if isinstance(word, RowsWritten):
             key = (word.tenant_id, word.session_id)
             self._rows[key] = max(word.seq, self._rows.get(key, 0))
+        elif isinstance(word, PreviewPart):
+            if len(self._parts) < MOST_PARTS:
+                self._parts.append(word)
         else:
             self._others.add(word)
         self._has_words.set()
@@ -94,10 +134,11 @@ class Bus:
             await self._has_words.wait()
             await asyncio.sleep(GATHER_S)
             self._has_words.clear()
-            words: list[Word] = [*self._others]
+            words: list[Word] = [*self._parts, *self._others]
             words += [RowsWritten(t, s, q) for (t, s), q in self._rows.items()]
             self._rows.clear()
             self._others.clear()
+            self._parts.clear()
             try:
                 for payload in pack(self.host_id, words):
                     await self.database.raw.execute("SELECT pg_notify($1, $2)", CHANNEL, payload)
@@ -189,6 +230,10 @@ def _item(word: Word) -> list[object]:
             return ["cancel", run]
         case MailArrived(run):
             return ["mail", run]
+        case PreviewsWanted(tenant, session, is_fresh):
+            return ["want", tenant, session, is_fresh]
+        case PreviewPart(tenant, session, epoch, stream, n, kind, is_last, text):
+            return ["part", tenant, session, epoch, stream, n, kind, is_last, text]
 
 
 def _word(item: object) -> Word | None:
@@ -201,5 +246,19 @@ def _word(item: object) -> Word | None:
             return CancelAsked(run)
         case ["mail", str(run)]:
             return MailArrived(run)
+        case ["want", str(tenant), str(session), bool(is_fresh)]:
+            return PreviewsWanted(tenant, session, is_fresh)
+        case [
+            "part",
+            str(tenant),
+            str(session),
+            int(epoch),
+            str(stream),
+            int(n),
+            "snapshot" | "events" | "more" as kind,
+            bool(is_last),
+            str(text),
+        ]:
+            return PreviewPart(tenant, session, epoch, stream, n, kind, is_last, text)
         case _:
             return None

@@ -10,14 +10,22 @@ KEEP_HOURS = 24
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """What a write is answered with."""
+
+    status: int
+    body: str
+    run_id: str | None = None
+    """The run that the write is about."""
+    location: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Kept:
     """What the first request with a key was, and was answered with."""
 
     sha256: bytes
-    status: int
-    body: str
-    run_id: str | None
-    """The run that it started, if it started one."""
+    answer: Answer
 
 
 async def begin(
@@ -32,7 +40,7 @@ async def begin(
             """INSERT INTO idempotency (tenant_id, key, sha256) VALUES (:tenant, :key, :sha256)
                ON CONFLICT (tenant_id, key) DO UPDATE
                  SET sha256 = excluded.sha256, status = NULL, body = NULL, run_id = NULL,
-                     created_at = clock_timestamp()
+                     location = NULL, created_at = clock_timestamp()
                WHERE idempotency.created_at < clock_timestamp() - make_interval(hours => :hours)
                RETURNING true"""
         ),
@@ -43,31 +51,31 @@ async def begin(
     row = (
         await connection.execute(
             sql(
-                """SELECT sha256, status, body, run_id FROM idempotency
+                """SELECT sha256, status, body, run_id, location FROM idempotency
                    WHERE tenant_id = :tenant AND key = :key"""
             ),
             {"tenant": tenant_id, "key": key},
         )
     ).one()
-    return Kept(bytes(row.sha256), row.status, row.body, row.run_id)
+    return Kept(bytes(row.sha256), Answer(row.status, row.body, row.run_id, row.location))
 
 
-async def keep(
-    connection: AsyncConnection,
-    tenant_id: str,
-    key: str,
-    *,
-    status: int,
-    body: str,
-    run_id: str | None,
-) -> None:
+async def keep(connection: AsyncConnection, tenant_id: str, key: str, answer: Answer) -> None:
     """Keep the answer, in the transaction of the write itself."""
     await connection.execute(
         sql(
-            """UPDATE idempotency SET status = :status, body = :body, run_id = :run
+            """UPDATE idempotency SET status = :status, body = :body, run_id = :run,
+                 location = :location
                WHERE tenant_id = :tenant AND key = :key"""
         ),
-        {"tenant": tenant_id, "key": key, "status": status, "body": body, "run": run_id},
+        {
+            "tenant": tenant_id,
+            "key": key,
+            "status": answer.status,
+            "body": answer.body,
+            "run": answer.run_id,
+            "location": answer.location,
+        },
     )
 
 

@@ -51,7 +51,9 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class _NewRow:
+class NewRow:
+    """A row on its way in, without its seq."""
+
     kind: str
     type: str
     subtype: str | None
@@ -67,6 +69,31 @@ def service_body(event: ServiceEvent, session_id: str, run_id: str | None, at: d
     return orjson.dumps({**head, **event.data}).decode()
 
 
+def new_rows(
+    batch: Batch,
+    session_id: str,
+    run_id: str,
+    now: datetime,
+    *,
+    first: Sequence[ServiceEvent] = (),
+) -> list[NewRow]:
+    """Give a batch's rows in their order; `first` events come before its entries."""
+    return [
+        *(_service_row(event, session_id, run_id, now) for event in first),
+        *(_message_row(entry) for entry in batch.entries),
+        *(_service_row(event, session_id, run_id, now) for event in batch.events),
+    ]
+
+
+def stored_rows(new: Sequence[NewRow], run_id: str, last_seq: int, now: datetime) -> list[Row]:
+    """Give rows as readers see them, the last of which got `last_seq`."""
+    start = last_seq - len(new) + 1
+    return [
+        Row(start + index, run_id, _kind(row.kind), row.type, row.body, now)
+        for index, row in enumerate(new)
+    ]
+
+
 async def append(
     database: Database, lease: Lease, batch: Batch, *, first: Sequence[ServiceEvent] = ()
 ) -> list[Row]:
@@ -78,17 +105,13 @@ async def append(
     must reload the session before it writes again.
     """
     now = datetime.now(UTC)
-    new = [
-        *(_service_row(event, lease, now) for event in first),
-        *(_message_row(entry) for entry in batch.entries),
-        *(_service_row(event, lease, now) for event in batch.events),
-    ]
+    new = new_rows(batch, lease.session_id, lease.run_id, now, first=first)
     sql = _append_sql(
         has_ledger=bool(batch.ledger),
         has_consumed=bool(batch.consumed),
         is_last=batch.outcome is not None,
     )
-    arguments = [lease.tenant_id, lease.session_id, lease.epoch, lease.run_id, *_columns(new)]
+    arguments = [lease.tenant_id, lease.session_id, lease.epoch, lease.run_id, *columns(new)]
     if batch.ledger:
         arguments += _ledger_columns(batch.ledger)
     if batch.consumed:
@@ -101,11 +124,7 @@ async def append(
         last_seq, left = await _end_with_mail(database, lease, sql, arguments)
     if last_seq is None:
         raise LeaseLost(f"session {lease.session_id} has another owner than epoch {lease.epoch}")
-    start = last_seq - len(new) + 1
-    rows = [
-        Row(start + index, lease.run_id, _kind(row.kind), row.type, row.body, now)
-        for index, row in enumerate(new)
-    ]
+    rows = stored_rows(new, lease.run_id, last_seq, now)
     return [*rows, *left]
 
 
@@ -380,7 +399,8 @@ def _outcome_values(outcome: Outcome) -> list[object]:
     ]
 
 
-def _columns(rows: Sequence[_NewRow]) -> list[object]:
+def columns(rows: Sequence[NewRow]) -> list[object]:
+    """Give rows as the arrays that the inserting statements unnest."""
     return [
         [row.kind for row in rows],
         [row.type for row in rows],
@@ -413,9 +433,9 @@ def _ledger_columns(rows: Sequence[LedgerRow]) -> list[object]:
     return list(columns)
 
 
-def _message_row(entry: Entry) -> _NewRow:
+def _message_row(entry: Entry) -> NewRow:
     message = entry.message
-    return _NewRow(
+    return NewRow(
         "message",
         message.type,
         getattr(message, "subtype", None),
@@ -426,9 +446,9 @@ def _message_row(entry: Entry) -> _NewRow:
     )
 
 
-def _service_row(event: ServiceEvent, lease: Lease, now: datetime) -> _NewRow:
-    body = service_body(event, lease.session_id, lease.run_id, now)
-    return _NewRow("service", event.type, None, None, None, body, None)
+def _service_row(event: ServiceEvent, session_id: str, run_id: str, now: datetime) -> NewRow:
+    body = service_body(event, session_id, run_id, now)
+    return NewRow("service", event.type, None, None, None, body, None)
 
 
 def _kind(kind: str) -> Literal["message", "service"]:

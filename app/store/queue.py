@@ -13,10 +13,18 @@ import orjson
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.agent.state import LoopState
 from app.domain.messages import Prompt, ResultMessage, encode_message
 from app.domain.runs import EndReason
-from app.errors import IdTaken, NotFound, QueueFull
+from app.errors import NotFound, QueueFull
 from app.store.engine import Database, sql
+from app.store.inbox import (
+    INBOX_COLUMNS,
+    PROMPT_COLUMNS,
+    PROMPT_TYPES,
+    prompts_json,
+    refusal,
+)
 from app.store.journal import Lease
 from app.store.runs import Work
 
@@ -32,6 +40,18 @@ class NewRun:
     metadata: Mapping[str, Any]
     queued_body: str
     """The `run.queued` event, all but its `seq`."""
+    priority: int = 0
+    deadline_s: int | None = None
+    """From now on, by the database's clock."""
+    recovery_policy: str = "resume"
+    max_attempts: int | None = None
+    """The run's own bound on attempts without progress; None: the host's."""
+    on_disconnect: str = "continue"
+
+    @property
+    def steers(self) -> int:
+        """How many of its prompts come after the first, to be taken in while the run goes on."""
+        return sum(prompt.is_steer for prompt in self.prompts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +77,8 @@ class Claim:
     """Whether its cancel is asked for already."""
     is_new_session: bool = False
     """True when the journal holds no message yet, so that there is nothing to fold."""
+    state: LoopState | None = None
+    """Where the run stands, when it was opened with its claim."""
     work: Work | None = None
     """What is needed to drive it, when the claimer knows it already."""
     prompts: Sequence[Prompt] | None = None
@@ -74,15 +96,15 @@ class Enqueued:
     """Set when the host that asked claimed it on the spot."""
 
 
-# The first unfinished run of each free session. A session that a live host holds is skipped.
+# The first unfinished run of each free session: one that was begun comes before all others, also
+# when its host has let it go. A session that a live host holds is skipped.
 CLAIMABLE = """
   FROM runs r JOIN sessions s ON s.tenant_id = r.tenant_id AND s.id = r.session_id
   WHERE r.status <> 'finished'
     AND (s.lease_expires_at IS NULL OR s.lease_expires_at <= clock_timestamp())
     AND NOT EXISTS (SELECT 1 FROM runs e WHERE e.tenant_id = r.tenant_id
       AND e.session_id = r.session_id AND e.status <> 'finished'
-      AND (e.status <> 'queued', e.priority, -e.queued_seq)
-        > (r.status <> 'queued', r.priority, -r.queued_seq))"""
+      AND (e.attempt > 0, e.priority, -e.queued_seq) > (r.attempt > 0, r.priority, -r.queued_seq))"""
 
 
 async def enqueue(
@@ -93,11 +115,13 @@ async def enqueue(
     *,
     queue_limit: int,
     host: Host | None,
+    is_next: bool = False,
 ) -> Enqueued:
     """Put a run into its session's queue, inside the caller's transaction.
 
-    With a `host`, and when neither this session nor any other has older work, the run is claimed
-    for it at once. Raises `NotFound` for an unknown session and `QueueFull`.
+    `is_next` puts it before all runs that wait. With a `host`, and when neither this session nor
+    any other has older work, the run is claimed for it at once. Raises `NotFound` for an unknown
+    session, `IdTaken` for a message that was sent before, and `QueueFull`.
     """
     session = (
         await connection.execute(
@@ -113,56 +137,27 @@ async def enqueue(
     if session is None:
         raise NotFound("There is no such session.")
     # The row is locked from here on, and each statement below sees what was committed before.
+    values = _values(tenant_id, session_id, run, session.last_seq, host) | {"is_next": is_next}
     try:
-        epoch, ahead = await _insert(connection, tenant_id, session_id, run, session.last_seq, host)
+        row = (await connection.execute(sql(_INSERT), values)).one()
     except IntegrityError as error:
-        raise _uuid_taken(run, error) from None
-    if ahead > queue_limit:
+        raise refusal(run.prompts, error) from None
+    if row.ahead > queue_limit:
         raise QueueFull(f"{queue_limit} runs wait in this session already.", retry_after_s=5)
-    if epoch is None:
-        return Enqueued(session.last_seq, ahead, None)
-    lease = Lease(tenant_id, session_id, run.id, epoch)
+    if row.epoch is None:
+        return Enqueued(session.last_seq, row.ahead, None)
+    lease = Lease(tenant_id, session_id, run.id, row.epoch)
     is_new = session.num_runs == 1 and session.is_root
     return Enqueued(
         session.last_seq, 0, Claim(lease, 1, 0, session.last_seq, is_new_session=is_new)
     )
 
 
-def _uuid_taken(run: NewRun, error: IntegrityError) -> IdTaken | IntegrityError:
-    driver_error = error.orig.__cause__ if error.orig is not None else None
-    return uuid_taken(run, str(getattr(driver_error, "detail", ""))) or error
-
-
-def uuid_taken(run: NewRun, detail: str) -> IdTaken | None:
-    """Say which message the session has already: it was sent before, by this client or another."""
-    for index, prompt in enumerate(run.prompts):
-        if prompt.uuid in detail:
-            return IdTaken(
-                f"The session has a message {prompt.uuid} already: it was sent before.",
-                errors=[
-                    {"pointer": f"/messages/{index}/uuid", "code": "taken", "message": "is taken"}
-                ],
-            )
-    return None
-
-
-async def _insert(
-    connection: AsyncConnection,
-    tenant_id: str,
-    session_id: str,
-    run: NewRun,
-    seq: int,
-    host: Host | None,
-) -> tuple[int | None, int]:
-    """Insert run, prompts and event.
-
-    Gives the new epoch when the host claimed the run, and how many unfinished runs were there.
-    """
-    result = await connection.execute(
-        sql(
-            f"""
+# Inserts run, prompts and event. Gives the new epoch when the host claimed the run, and how many
+# unfinished runs were there.
+_INSERT = f"""
 WITH mine AS (
-  UPDATE sessions SET owner = :host, epoch = epoch + 1,
+  UPDATE sessions SET owner = :host, epoch = epoch + 1, pending_steers = :steers,
     lease_expires_at = clock_timestamp() + make_interval(secs => :lease_s)
   WHERE :host <> '' AND tenant_id = :tenant AND id = :session
     AND (lease_expires_at IS NULL OR lease_expires_at <= clock_timestamp())
@@ -172,57 +167,55 @@ WITH mine AS (
   RETURNING epoch),
 new_run AS (
   INSERT INTO runs (tenant_id, id, session_id, status, options, metadata, queued_seq, first_seq,
-                    attempt, claim_seq, started_at, resumed_from)
+                    attempt, claim_seq, started_at, resumed_from, upfront_steers, priority,
+                    deadline_at, recovery_policy, max_attempts, on_disconnect)
   SELECT :tenant, :run, :session, CASE WHEN m.epoch IS NULL THEN 'queued' ELSE 'running' END,
     CAST(:options AS jsonb), CAST(:metadata AS jsonb), :seq, :seq,
     CASE WHEN m.epoch IS NULL THEN 0 ELSE 1 END,
     CASE WHEN m.epoch IS NULL THEN NULL ELSE CAST(:seq AS bigint) END,
     CASE WHEN m.epoch IS NULL THEN NULL ELSE clock_timestamp() END,
     (SELECT uuid FROM journal WHERE tenant_id = :tenant AND session_id = :session
-       AND kind = 'message' ORDER BY seq DESC LIMIT 1)
+       AND kind = 'message' ORDER BY seq DESC LIMIT 1),
+    :steers,
+    greatest(CAST(:priority AS integer), CASE WHEN :is_next THEN (
+      SELECT max(priority) + 1 FROM runs WHERE tenant_id = :tenant AND session_id = :session
+        AND status = 'queued' AND attempt = 0) END),
+    clock_timestamp() + make_interval(secs => CAST(:deadline_s AS double precision)),
+    :recovery_policy, :max_attempts, :on_disconnect
   FROM (SELECT (SELECT epoch FROM mine) AS epoch) m),
 prompts AS (
-  INSERT INTO inbox (tenant_id, id, session_id, run_id, uuid, has_client_uuid, content)
-  SELECT :tenant, p.id, :session, :run, p.uuid, p.has_client_uuid, p.content
-  FROM jsonb_to_recordset(CAST(:prompts AS jsonb))
-    AS p(id text, uuid text, has_client_uuid bool, content text)),
+  INSERT INTO inbox ({INBOX_COLUMNS})
+  SELECT :tenant, :session, :run, {PROMPT_COLUMNS}
+  FROM jsonb_to_recordset(CAST(:prompts AS jsonb)) AS {PROMPT_TYPES}),
 event AS (
   INSERT INTO journal (tenant_id, session_id, seq, run_id, kind, type, body)
   VALUES (:tenant, :session, :seq, :run, 'service', 'run.queued', :queued))
 SELECT (SELECT epoch FROM mine) AS epoch,
   (SELECT count(*) FROM runs WHERE tenant_id = :tenant AND session_id = :session
     AND status <> 'finished') AS ahead"""
-        ),
-        {
-            "tenant": tenant_id,
-            "session": session_id,
-            "host": host.id if host else "",
-            "lease_s": host.lease_s if host else 0.0,
-            "run": run.id,
-            "options": orjson.dumps(run.options).decode(),
-            "metadata": orjson.dumps(run.metadata).decode(),
-            "seq": seq,
-            "queued": run.queued_body,
-            "prompts": prompts_json(run.prompts),
-        },
-    )
-    row = result.one()
-    return row.epoch, row.ahead
 
 
-def prompts_json(prompts: Sequence[Prompt]) -> str:
-    """Give prompts in the form that the inserting statements read."""
-    rows = [
-        {
-            "id": prompt.id,
-            "uuid": prompt.uuid,
-            "has_client_uuid": prompt.has_client_uuid,
-            "is_steer": prompt.is_steer,
-            "content": orjson.dumps(prompt.content).decode(),
-        }
-        for prompt in prompts
-    ]
-    return orjson.dumps(rows).decode()
+def _values(
+    tenant_id: str, session_id: str, run: NewRun, seq: int, host: Host | None
+) -> dict[str, object]:
+    return {
+        "tenant": tenant_id,
+        "session": session_id,
+        "host": host.id if host else "",
+        "lease_s": host.lease_s if host else 0.0,
+        "run": run.id,
+        "options": orjson.dumps(run.options).decode(),
+        "metadata": orjson.dumps(run.metadata).decode(),
+        "seq": seq,
+        "queued": run.queued_body,
+        "prompts": prompts_json(run.prompts),
+        "steers": run.steers,
+        "priority": run.priority,
+        "deadline_s": run.deadline_s,
+        "recovery_policy": run.recovery_policy,
+        "max_attempts": run.max_attempts,
+        "on_disconnect": run.on_disconnect,
+    }
 
 
 async def claim(database: Database, host: Host) -> Claim | None:
@@ -236,12 +229,13 @@ WITH busy AS MATERIALIZED (
   SELECT tenant_id, count(*) AS runs FROM sessions
   WHERE owner IS NOT NULL AND lease_expires_at > clock_timestamp() GROUP BY tenant_id),
 next AS (
-  SELECT r.tenant_id, r.session_id, r.id AS run_id, s.owner IS NOT NULL AS was_lost {CLAIMABLE}
+  SELECT r.tenant_id, r.session_id, r.id AS run_id, s.owner IS NOT NULL AS was_lost,
+    CASE WHEN r.attempt = 0 THEN r.upfront_steers ELSE s.pending_steers END AS steers {CLAIMABLE}
   ORDER BY coalesce((SELECT b.runs FROM busy b WHERE b.tenant_id = r.tenant_id), 0),
     r.priority DESC, r.created_at
   LIMIT 1 FOR UPDATE OF s, r SKIP LOCKED),
 taken AS (
-  UPDATE sessions s SET owner = $1, epoch = s.epoch + 1,
+  UPDATE sessions s SET owner = $1, epoch = s.epoch + 1, pending_steers = next.steers,
     lease_expires_at = clock_timestamp() + make_interval(secs => $2)
   FROM next WHERE s.tenant_id = next.tenant_id AND s.id = next.session_id
   RETURNING s.tenant_id, s.id, s.epoch, s.last_seq),
@@ -249,7 +243,8 @@ started AS (
   UPDATE runs r SET status = 'running', attempt = r.attempt + 1, claim_seq = taken.last_seq,
     stalled_attempts = CASE WHEN r.claim_seq IS NULL THEN r.stalled_attempts
       WHEN EXISTS (SELECT 1 FROM journal j WHERE j.tenant_id = r.tenant_id
-        AND j.session_id = r.session_id AND j.seq > r.claim_seq AND j.run_id = r.id) THEN 0
+        AND j.session_id = r.session_id AND j.seq > r.claim_seq AND j.run_id = r.id
+        AND j.kind = 'message') THEN 0
       ELSE r.stalled_attempts + 1 END,
     started_at = coalesce(r.started_at, clock_timestamp())
   FROM taken, next WHERE r.tenant_id = next.tenant_id AND r.id = next.run_id
@@ -317,16 +312,22 @@ WHERE tenant_id = $1 AND runs.id = $4 AND status <> 'finished'""",
 
 
 async def request_cancel(
-    connection: AsyncConnection, tenant_id: str, run_id: str, reason: str | None
+    connection: AsyncConnection,
+    tenant_id: str,
+    run_id: str,
+    reason: str | None,
+    *,
+    end_reason: EndReason = "cancelled",
 ) -> None:
-    """Ask for a run's cancel; the first request's time and reason stay."""
+    """Ask for a run's cancel; the first request's time and reasons stay."""
     await connection.execute(
         sql(
-            """UPDATE runs SET cancel_requested_at = coalesce(cancel_requested_at,
-                 clock_timestamp()), cancel_reason = coalesce(cancel_reason, :reason)
-               WHERE tenant_id = :tenant AND id = :run AND status <> 'finished'"""
+            """UPDATE runs SET cancel_requested_at = clock_timestamp(), cancel_reason = :reason,
+                 cancel_end_reason = :end_reason
+               WHERE tenant_id = :tenant AND id = :run AND status <> 'finished'
+                 AND cancel_requested_at IS NULL"""
         ),
-        {"tenant": tenant_id, "run": run_id, "reason": reason},
+        {"tenant": tenant_id, "run": run_id, "reason": reason, "end_reason": end_reason},
     )
 
 

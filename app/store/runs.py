@@ -49,6 +49,12 @@ class RunRow:
     cancel_requested_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    prompt: str | None = None
+    """How its first prompt begins."""
+    priority: int = 0
+    deadline_at: datetime | None = None
+    recovery_policy: str = "resume"
+    max_attempts: int | None = None
 
 
 _SELECT = """
@@ -57,12 +63,15 @@ SELECT r.id, r.session_id, r.status, r.options, r.metadata, r.origin, r.parent_r
   CASE WHEN r.status = 'running' THEN s.lease_expires_at END AS lease_expires_at,
   CASE WHEN r.status = 'queued' THEN (SELECT count(*) FROM runs e WHERE e.tenant_id = r.tenant_id
     AND e.session_id = r.session_id AND e.status <> 'finished'
-    AND (e.status <> 'queued', e.priority, -e.queued_seq) > (false, r.priority, -r.queued_seq))
+    AND (e.attempt > 0, e.priority, -e.queued_seq) > (r.attempt > 0, r.priority, -r.queued_seq))
     END AS queue_position,
   r.first_seq, r.last_seq, r.resumed_from, r.result_subtype, r.end_reason, r.is_error,
   r.stop_reason, r.terminal_reason, r.num_turns, r.result_text, r.errors, r.permission_denials,
   r.input_tokens, r.output_tokens, r.cache_read_tokens, r.cache_write_tokens, r.cost_usd,
-  r.is_estimated, r.cancel_requested_at, r.created_at, r.started_at, r.finished_at
+  r.is_estimated, r.cancel_requested_at, r.created_at, r.started_at, r.finished_at, r.priority,
+  r.deadline_at, r.recovery_policy, r.max_attempts,
+  (SELECT i.preview FROM inbox i WHERE i.tenant_id = r.tenant_id AND i.run_id = r.id
+   ORDER BY i.position LIMIT 1) AS prompt
 FROM runs r JOIN sessions s ON s.tenant_id = r.tenant_id AND s.id = r.session_id
 WHERE r.tenant_id = :tenant """
 
@@ -121,6 +130,20 @@ async def result_body(database: Database, tenant_id: str, run: RunRow) -> str | 
         run.session_id,
         run.id,
         run.first_seq,
+        run.last_seq or 0,
+    )
+    return body
+
+
+async def finished_event(database: Database, tenant_id: str, run: RunRow) -> str | None:
+    """Give the body of a finished run's `run.finished` event."""
+    body: str | None = await database.raw.fetchval(
+        """SELECT body FROM journal WHERE tenant_id = $1 AND session_id = $2 AND run_id = $3
+             AND seq <= $4 AND type = 'run.finished' AND kind = 'service'
+           ORDER BY seq DESC LIMIT 1""",
+        tenant_id,
+        run.session_id,
+        run.id,
         run.last_seq or 0,
     )
     return body

@@ -3,15 +3,27 @@
 One round trip and one commit. The run is claimed for the host that asks when nothing older waits.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import asyncpg
 import orjson
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.errors import IdTaken
 from app.store.engine import GONE, Database, gone
-from app.store.queue import CLAIMABLE, Host, NewRun, prompts_json, uuid_taken
+from app.store.inbox import (
+    INBOX_COLUMNS,
+    PROMPT_COLUMNS,
+    PROMPT_TYPES,
+    preview,
+    prompts_json,
+    uuid_taken,
+)
+from app.store.journal import NewRow, columns
+from app.store.queue import CLAIMABLE, Host, NewRun
 from app.store.runs import RunRow
 from app.store.sessions import NewSession, SessionRow
 
@@ -23,29 +35,40 @@ WITH mine AS (
   SELECT $1::text <> '' AND NOT EXISTS (SELECT 1 {CLAIMABLE}) AS is_ours),
 s AS (
   INSERT INTO sessions (tenant_id, id, title, options, workspace, metadata, last_seq, num_runs,
-                        owner, epoch, lease_expires_at)
-  SELECT $3, $4, $5, $6::jsonb, $7::jsonb, $8::jsonb, {QUEUED_SEQ}, 1,
-    CASE WHEN is_ours THEN $1 END, is_ours::int,
+                        owner, epoch, pending_steers, lease_expires_at)
+  SELECT $3, $4, $5, $6::jsonb, $7::jsonb, $8::jsonb,
+    {QUEUED_SEQ} + is_ours::int * cardinality($21::text[]), 1,
+    CASE WHEN is_ours THEN $1 END, is_ours::int, is_ours::int * $15::int,
     CASE WHEN is_ours THEN clock_timestamp() + make_interval(secs => $2) END
   FROM mine RETURNING created_at, epoch, lease_expires_at),
 r AS (
   INSERT INTO runs (tenant_id, id, session_id, status, options, metadata, queued_seq, first_seq,
-                    attempt, claim_seq, started_at)
+                    attempt, claim_seq, started_at, upfront_steers, priority, deadline_at,
+                    recovery_policy, max_attempts, on_disconnect)
   SELECT $3, $9, $4, CASE WHEN is_ours THEN 'running' ELSE 'queued' END, $10::jsonb, $11::jsonb,
     {QUEUED_SEQ}, {QUEUED_SEQ}, is_ours::int, CASE WHEN is_ours THEN {QUEUED_SEQ} END,
-    CASE WHEN is_ours THEN clock_timestamp() END
-  FROM mine RETURNING created_at, started_at),
+    CASE WHEN is_ours THEN clock_timestamp() END, $15, $16,
+    clock_timestamp() + make_interval(secs => $17), $18, $19, $20
+  FROM mine RETURNING created_at, started_at, deadline_at),
 p AS (
-  INSERT INTO inbox (tenant_id, id, session_id, run_id, uuid, has_client_uuid, content)
-  SELECT $3, p.id, $4, $9, p.uuid, p.has_client_uuid, p.content
-  FROM jsonb_to_recordset($12::jsonb)
-    AS p(id text, uuid text, has_client_uuid bool, content text)),
+  INSERT INTO inbox ({INBOX_COLUMNS}, consumed_seq)
+  SELECT $3, $4, $9, {PROMPT_COLUMNS},
+    CASE WHEN is_ours AND NOT p.is_steer AND cardinality($21::text[]) > 0
+      THEN {QUEUED_SEQ} + cardinality($21::text[]) END
+  FROM mine, jsonb_to_recordset($12::jsonb) AS {PROMPT_TYPES}),
+o AS (
+  INSERT INTO journal (tenant_id, session_id, seq, run_id, kind, type, subtype, uuid,
+                       parent_tool_use_id, body, facts)
+  SELECT $3, $4, {QUEUED_SEQ} + o, $9, k, t, s, u, p, b, x
+  FROM mine, unnest($21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[],
+                    $27::text[]) WITH ORDINALITY AS n(k, t, s, u, p, b, x, o)
+  WHERE is_ours),
 j AS (
   INSERT INTO journal (tenant_id, session_id, seq, run_id, kind, type, body)
   VALUES ($3, $4, 1, NULL, 'service', 'session.created', $13),
          ($3, $4, {QUEUED_SEQ}, $9, 'service', 'run.queued', $14))
 SELECT s.epoch, s.lease_expires_at, s.created_at AS session_created_at,
-  r.created_at AS run_created_at, r.started_at FROM s, r"""
+  r.created_at AS run_created_at, r.started_at, r.deadline_at FROM s, r"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +81,28 @@ class Started:
     session_created_at: datetime
     run_created_at: datetime
     started_at: datetime | None
+    deadline_at: datetime | None
 
 
 async def start_session(
-    database: Database, tenant_id: str, session: NewSession, run: NewRun, *, host: Host | None
+    database: Database,
+    tenant_id: str,
+    session: NewSession,
+    run: NewRun,
+    *,
+    host: Host | None,
+    opening: Sequence[NewRow] = (),
+    within: AsyncConnection | None = None,
 ) -> Started:
-    """Insert a session, its first run and its prompts. Raises `IdTaken`, `Unavailable`."""
+    """Insert a session, its first run and its prompts. Raises `IdTaken`, `Unavailable`.
+
+    When the host gets the run, the rows with which it opens are stored too, and its prompts count
+    as taken in: so the first message is there with the answer to the POST.
+    In a transaction of its own, or in one of the caller's in which a statement was made already.
+    """
+    asked = database.raw if within is None else await _driver_connection(within)
     try:
-        row = await database.raw.fetchrow(
+        row = await asked.fetchrow(
             _START,
             host.id if host else "",
             host.lease_s if host else 0.0,
@@ -81,11 +118,18 @@ async def start_session(
             prompts_json(run.prompts),
             session.created_body,
             run.queued_body,
+            run.steers,
+            run.priority,
+            run.deadline_s,
+            run.recovery_policy,
+            run.max_attempts,
+            run.on_disconnect,
+            *columns(opening),
         )
     except asyncpg.UniqueViolationError as error:
         if error.table_name == "sessions":
             raise IdTaken(f"There is a session {session.id} already.") from None
-        raise uuid_taken(run, error.detail or "") or error from None
+        raise uuid_taken(run.prompts, error.detail or "") or error from None
     except GONE as error:
         raise gone(error) from error
     if row is None:
@@ -96,7 +140,12 @@ async def start_session(
         row["session_created_at"],
         row["run_created_at"],
         row["started_at"],
+        row["deadline_at"],
     )
+
+
+async def _driver_connection(connection: AsyncConnection) -> Any:  # noqa: ANN401 - asyncpg's, which SQLAlchemy does not name
+    return (await connection.get_raw_connection()).driver_connection
 
 
 def new_run_row(run: NewRun, session_id: str, started: Started, worker: str | None) -> RunRow:
@@ -115,6 +164,11 @@ def new_run_row(run: NewRun, session_id: str, started: Started, worker: str | No
         lease_expires_at=started.lease_expires_at,
         queue_position=None if is_claimed else 0,
         started_at=started.started_at,
+        prompt=preview(run.prompts[0]),
+        priority=run.priority,
+        deadline_at=started.deadline_at,
+        recovery_policy=run.recovery_policy,
+        max_attempts=run.max_attempts,
     )
 
 

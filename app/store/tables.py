@@ -111,6 +111,7 @@ runs = Table(
     Column("stalled_attempts", Integer, nullable=False, server_default=text("0")),
     Column("claim_seq", BigInteger),
     Column("priority", Integer, nullable=False, server_default=text("0")),
+    Column("upfront_steers", Integer, nullable=False, server_default=text("0")),
     Column("queued_seq", BigInteger, nullable=False),
     Column("first_seq", BigInteger, nullable=False),
     Column("last_seq", BigInteger),
@@ -163,6 +164,7 @@ inbox = Table(
     Column("uuid", Text, nullable=False),
     Column("has_client_uuid", Boolean, nullable=False),
     Column("is_steer", Boolean, nullable=False, server_default=text("false")),
+    Column("preview", Text),
     Column("content", Text, nullable=False),
     Column("consumed_seq", BigInteger),
     _time("created_at", nullable=False, default_now=True),
@@ -226,6 +228,7 @@ idempotency = Table(
     Column("status", Integer),
     Column("body", Text),
     Column("run_id", Text),
+    Column("location", Text),
     _time("created_at", nullable=False, default_now=True),
     Index("ix_idempotency_created_at", "created_at"),
 )

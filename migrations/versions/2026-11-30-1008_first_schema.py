@@ -24,6 +24,7 @@ def upgrade() -> None:
         sa.Column("status", sa.Integer(), nullable=True),
         sa.Column("body", sa.Text(), nullable=True),
         sa.Column("run_id", sa.Text(), nullable=True),
+        sa.Column("location", sa.Text(), nullable=True),
         sa.Column(
             "created_at",
             sa.DateTime(timezone=True),
@@ -173,6 +174,7 @@ def upgrade() -> None:
         sa.Column("stalled_attempts", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("claim_seq", sa.BigInteger(), nullable=True),
         sa.Column("priority", sa.Integer(), server_default=sa.text("0"), nullable=False),
+        sa.Column("upfront_steers", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("queued_seq", sa.BigInteger(), nullable=False),
         sa.Column("first_seq", sa.BigInteger(), nullable=False),
         sa.Column("last_seq", sa.BigInteger(), nullable=True),
@@ -249,6 +251,7 @@ def upgrade() -> None:
         sa.Column("uuid", sa.Text(), nullable=False),
         sa.Column("has_client_uuid", sa.Boolean(), nullable=False),
         sa.Column("is_steer", sa.Boolean(), server_default=sa.text("false"), nullable=False),
+        sa.Column("preview", sa.Text(), nullable=True),
         sa.Column("content", sa.Text(), nullable=False),
         sa.Column("consumed_seq", sa.BigInteger(), nullable=True),
         sa.Column(

@@ -139,7 +139,7 @@ async def refused(
         ({"prompt": "x", "wait": -1}, "/wait", "greater_than_equal"),
         ({"prompt": "x", "wait": 61}, "/wait", "less_than_equal"),
         ({"prompt": "x", "wait": True}, "/wait", "int_type"),
-        ({"prompt": "x", "on_busy": "reject"}, "/on_busy", "literal_error"),
+        ({"prompt": "x", "on_busy": "panic"}, "/on_busy", "literal_error"),
         ({"prompt": "x", "metadata": {"str": 5}}, "/metadata/str", "string_type"),
         ({"prompt": "x", "metadata": {"a[b]/~": 5}}, "/metadata/a[b]~1~0", "string_type"),
         ({"prompt": "x", "metadata": {str(n): "" for n in range(51)}}, "/metadata", "too_long"),

@@ -32,7 +32,7 @@ async def test_an_unknown_path_is_404(stage: Stage, path: str) -> None:
     [
         ("DELETE", "/v1/runs", "GET, POST"),
         ("PUT", "/v1/sessions", "GET, POST"),
-        ("PATCH", f"/v1/runs/{RANDOM_RUN}", "GET"),
+        ("POST", f"/v1/runs/{RANDOM_RUN}", "DELETE, GET, PATCH"),
         ("GET", f"/v1/runs/{RANDOM_RUN}/cancel", "POST"),
         ("POST", "/healthz", "GET"),
         ("TRACE", "/v1/runs", "GET, POST"),

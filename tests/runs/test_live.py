@@ -9,12 +9,16 @@ import pytest
 
 from app.domain.journal import Batch
 from app.errors import Unavailable
+from app.runs.clock import SystemClock
 from app.runs.live import End, Framed, Hub, Item, Preview
+from app.runs.previews import live_previews
 from app.store import journal
 from app.store.bus import Bus, RowsWritten, open_bus
 from app.store.engine import Database
-from app.store.journal import Row
+from app.store.journal import PAGE, Row
 from app.store.queue import Claim
+from app.store.replay import PAGE_BYTES, read_page
+from tests.runs.pieces import Screen, parts_of
 from tests.store.proxy import Proxy
 from tests.store.seeds import TENANT, begun, dice, enqueue, note, opened, rows, until
 
@@ -312,3 +316,66 @@ async def test_a_replay_that_meets_an_absent_database_says_so(database_url: str)
         await proxy.mend()
         async with aclosing(follow(hub, claim)) as lists:
             assert await take(lists, 2) == [1, 2]
+
+
+async def test_a_page_is_bounded_in_rows_and_in_bytes_and_says_whether_more_comes(
+    database: Database,
+) -> None:
+    claim = await begun(database)
+    session_id = claim.lease.session_id
+
+    async def add(count: int, size: int) -> None:
+        await database.raw.execute(
+            "WITH s AS (UPDATE sessions SET last_seq = last_seq + $2 WHERE id = $1"
+            "           RETURNING tenant_id, last_seq)"
+            " INSERT INTO journal (tenant_id, session_id, seq, kind, type, body)"
+            " SELECT tenant_id, $1, last_seq - $2 + n, 'message', 'user', repeat('x', $3)"
+            " FROM s, generate_series(1, $2::int) n",
+            session_id,
+            count,
+            size,
+        )
+
+    async def pages(after: int) -> list[tuple[int, bool]]:
+        found: list[tuple[int, bool]] = []
+        while not found or found[-1][1]:
+            page = await read_page(database, TENANT, session_id, after=after)
+            assert [row.seq for row in page.rows] == [after + 1 + n for n in range(len(page.rows))]
+            found.append((len(page.rows), page.has_more))
+            after += len(page.rows)
+        return found
+
+    assert await pages(0) == [(2, False)]
+    assert await pages(2) == [(0, False)]
+    await add(3, 3 * PAGE_BYTES)  # each too large for a page with another one
+    assert await pages(2) == [(1, True), (1, True), (1, False)]
+    await add(5, PAGE_BYTES * 2 // 5)
+    assert await pages(5) == [(3, True), (2, False)]
+    await add(PAGE, 1)
+    assert await pages(10) == [(PAGE, True), (0, False)]
+    await add(1, 1)
+    assert await pages(10) == [(PAGE, True), (1, False)]
+
+
+async def test_a_reader_gets_pieces_from_the_end_of_its_replay_on(database: Database) -> None:
+    """Pieces that come while rows are replayed are in the snapshot, and nowhere else."""
+    hub, claim, screen = hub_of(database), await begun(database), Screen()
+    parts = parts_of("msg_1", [["one ", "two ", "three"]])
+    with live_previews(hub, SystemClock(), claim.lease) as previews:
+        for part in parts[:3]:
+            previews.publish(part)
+        async with working(hub), aclosing(follow(hub, claim, previews=True)) as lists:
+            assert seqs_of(await anext(lists)) == [1, 2]  # the reader is at its client now
+            previews.publish(parts[3])
+            task = await waiting(hub, lists)
+            for part in parts[4:]:
+                previews.publish(part)
+            previews.complete()
+            async with asyncio.timeout(5):
+                items = await task
+                while screen.kinds[-1:] != ["message_stop"]:
+                    for item in items:
+                        screen.show(item)
+                    items = [] if screen.kinds[-1:] == ["message_stop"] else await anext(lists)
+    assert screen.texts == {("msg_1", 0): "one two three"}
+    assert screen.kinds[0] == "snapshot"

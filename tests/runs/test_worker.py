@@ -1,7 +1,7 @@
 """The worker of a host: slots, its own lost leases, and failures of parts that are no database."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
@@ -12,12 +12,13 @@ from app.agent.results import LOST_TEXT
 from app.agent.state import RunInfo
 from app.domain.model import ModelRequest, ModelResponse, StreamPart
 from app.domain.options import AgentOptions
-from app.domain.tools import ToolResult
+from app.domain.tools import ToolResult, ToolSpec
 from app.runs.execute import Execution
 from app.runs.live import Hub
 from app.store import queue
 from app.store.bus import Bus
 from app.store.engine import Database
+from app.store.journal import Lease
 from app.store.queue import Claim
 from app.store.runs import Work
 from app.tools.tool import Tool, ToolContext, ToolInput, tool
@@ -155,9 +156,13 @@ class BrokenModel:
 class BrokenParts:
     stamps: RealStamps = field(default_factory=RealStamps)
 
-    def describe(self, claim: Claim, work: Work) -> RunInfo:
+    def describe(self, lease: Lease, work: Work) -> RunInfo:
         options = AgentOptions.model_validate(dict(work.options))
-        return RunInfo(claim.lease.session_id, claim.lease.run_id, options)
+        return RunInfo(lease.session_id, lease.run_id, options)
+
+    def specs(self, info: RunInfo) -> Sequence[ToolSpec]:
+        del info
+        return ()
 
     @asynccontextmanager
     async def open(

@@ -18,8 +18,11 @@ from app.api.deps import (
     list_tag,
     stream_start,
 )
-from app.api.routes.runs import STARTED, STREAM, begin
+from app.api.forms import form_of
+from app.api.repeats import WriteDep
+from app.api.routes.runs import STARTED, STREAM, Envelope, begin, pace
 from app.api.schemas import (
+    LONGEST_WAIT_S,
     CreatedSession,
     EventPage,
     ForkBody,
@@ -27,20 +30,26 @@ from app.api.schemas import (
     RunBody,
     RunObject,
     RunPage,
+    RunStatus,
     SessionBodyWithRun,
     SessionObject,
     SessionPage,
     Started,
 )
-from app.api.sse import stream_response
+from app.api.streaming import StreamResponse, Subject
 from app.domain.messages import wire_time
-from app.runs.listing import list_runs, list_sessions
+from app.runs.listing import RunRow, SessionRow, list_runs, list_sessions
 from app.runs.live import Row, service_json
+from app.runs.once import Answer
 
 router = APIRouter(tags=["sessions"], route_class=StrictRoute)
 
 SessionPreviews = Annotated[
     Literal["none", "text", "all"], Query(description="Partial messages of all runs.")
+]
+EventWait = Annotated[
+    int,
+    Query(ge=0, le=LONGEST_WAIT_S, description="Seconds to wait for an entry if there is none."),
 ]
 
 
@@ -51,18 +60,28 @@ SessionPreviews = Annotated[
     operation_id="session_create",
     summary="Create a session",
 )
-async def create(body: SessionBodyWithRun, service: ServiceDep, caller: CallerDep) -> Response:
+async def create(
+    body: SessionBodyWithRun, service: ServiceDep, caller: CallerDep, write: WriteDep
+) -> Response:
     """Create a session; with `run`, its first run too, in the same transaction."""
-    run = None
-    if body.run is None:
-        session = await service.commands.create_session(caller, body.wish())
-    else:
-        run, session = await service.commands.start(caller, body.wish(), body.run.wish())
+    commands, first = service.commands, body.run
+    if first is None:
+        return await write.answer(
+            lambda once: commands.create_session(caller, body.wish(), once=once), _created
+        )
+    return await write.answer(
+        lambda once: commands.start(caller, body.wish(), first.wish(), once=once),
+        lambda accepted: _created(accepted.session, accepted.run),
+    )
+
+
+def _created(session: SessionRow, run: RunRow | None = None) -> Answer:
     shown = CreatedSession(
         **SessionObject.of(session).model_dump(), run=RunObject.of(run) if run else None
     )
-    headers = {"Location": f"/v1/sessions/{session.id}"}
-    return Response(shown.model_dump_json(), 201, headers, "application/json")
+    return Answer(
+        201, shown.model_dump_json(), run.id if run else None, f"/v1/sessions/{session.id}"
+    )
 
 
 @router.get("/v1/sessions", operation_id="session_list", summary="List sessions")
@@ -108,10 +127,15 @@ async def get(session_id: str, service: ServiceDep, caller: CallerDep) -> Sessio
     summary="Send a prompt to a session",
 )
 async def prompt(
-    session_id: str, request: Request, body: RunBody, service: ServiceDep, caller: CallerDep
+    session_id: str,
+    request: Request,
+    body: RunBody,
+    service: ServiceDep,
+    caller: CallerDep,
+    write: WriteDep,
 ) -> Response:
-    """Resume the session with a new prompt; works on any host. Waits its turn when it is busy."""
-    return await begin(request, service, caller, session_id, body)
+    """Resume the session with a new prompt; works on any host. `on_busy` says what a busy one does."""
+    return await begin(request, service, caller, session_id, body, write)
 
 
 @router.get(
@@ -124,10 +148,11 @@ async def runs(
     limit: Limit = 50,
     cursor: str | None = None,
     order: Literal["asc", "desc"] = "desc",
+    status: Annotated[list[RunStatus] | None, Query()] = None,
 ) -> RunPage:
-    """Give the session's runs by creation time."""
+    """Give the session's runs by creation time; `status=queued` shows what waits, and where."""
     await service.queries.session(caller.tenant_id, session_id)
-    tag = list_tag(caller, order, "session_runs", session_id)
+    tag = list_tag(caller, order, "session_runs", session_id, sorted(status or ()))
     rows = await list_runs(
         service.database,
         caller.tenant_id,
@@ -135,6 +160,7 @@ async def runs(
         after=decode_cursor(cursor, tag),
         limit=limit + 1,
         descending=order == "desc",
+        statuses=status or (),
     )
     page, has_more = rows[:limit], len(rows) > limit
     following = encode_cursor(page[-1].created_at, page[-1].id, tag) if has_more else None
@@ -148,16 +174,28 @@ async def runs(
     status_code=201,
     operation_id="session_fork",
     summary="Branch a session",
+    response_model=SessionObject,
 )
 async def fork(
-    session_id: str, service: ServiceDep, caller: CallerDep, body: ForkBody | None = None
-) -> SessionObject:
+    session_id: str,
+    service: ServiceDep,
+    caller: CallerDep,
+    write: WriteDep,
+    body: ForkBody | None = None,
+) -> Response:
     """Make a new session with this one's messages; this one is not touched."""
-    body = body or ForkBody()
-    forked = await service.commands.fork(
-        caller, session_id, at_message=body.at_message, title=body.title, new_id=body.id
+    wish = body or ForkBody()
+    return await write.answer(
+        lambda once: service.commands.fork(
+            caller,
+            session_id,
+            at_message=wish.at_message,
+            title=wish.title,
+            new_id=wish.id,
+            once=once,
+        ),
+        lambda forked: Answer(201, SessionObject.of(forked).model_dump_json()),
     )
-    return SessionObject.of(forked)
 
 
 @router.get(
@@ -176,18 +214,32 @@ async def events(
     order: Literal["asc", "desc"] = "asc",
     run_id: str | None = None,
     types: Annotated[list[str] | None, Query()] = None,
+    wait: EventWait = 0,
 ) -> Response:
-    """Give every durable entry, messages and service events, by seq."""
-    rows, has_more = await service.queries.rows(
-        caller.tenant_id,
-        session_id,
-        after=after,
-        before=before,
-        limit=limit,
-        is_descending=order == "desc",
-        run_id=run_id,
-        types=types,
-    )
+    """Give every durable entry, messages and service events, by seq.
+
+    With `wait` it is a long poll: an empty page is only given when nothing came in that time.
+    """
+
+    async def page() -> tuple[list[Row], bool]:
+        return await service.queries.rows(
+            caller.tenant_id,
+            session_id,
+            after=after,
+            before=before,
+            limit=limit,
+            is_descending=order == "desc",
+            run_id=run_id,
+            types=types,
+        )
+
+    rows, has_more = await page()
+    if not rows and wait:
+        with service.stream_slots.hold(caller, session_id):
+            is_there = await service.queries.something_new(
+                caller.tenant_id, session_id, after=after, wait_s=wait, run_id=run_id, types=types
+            )
+        rows, has_more = await page() if is_there else (rows, has_more)
     return _page([_entry(row) for row in rows], rows, has_more=has_more)
 
 
@@ -228,25 +280,26 @@ async def messages(
 )
 async def stream(
     session_id: str,
+    request: Request,
     service: ServiceDep,
     caller: CallerDep,
     after: str | None = None,
     last_event_id: LastEventId = None,
     previews: SessionPreviews = "none",
+    envelope: Envelope = False,
 ) -> Response:
     """Give the session's events beyond the cursor, then live ones, across runs."""
     cursor = stream_start(last_event_id, after)
     session = await service.queries.check_cursor(caller.tenant_id, session_id, cursor or 0)
     start_at = session.last_seq if cursor == -1 else cursor or 0
-    return stream_response(
+    return StreamResponse(
         service.queries.follow_session(
             caller.tenant_id, session_id, after=start_at, previews=previews
         ),
-        session_id=session_id,
-        run_id=None,
-        after=start_at,
-        heartbeat_s=service.stream_heartbeat_s,
-        send_timeout_s=service.stream_send_timeout_s,
+        Subject(session_id, None, start_at),
+        form=form_of(request, is_wrapped=envelope),
+        pace=pace(service),
+        slot=lambda: service.stream_slots.hold(caller, session_id),
     )
 
 

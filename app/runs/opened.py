@@ -1,0 +1,50 @@
+"""A run that is opened with its claim: its first rows commit with the POST that makes it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from app.agent.start_step import opening
+from app.agent.state import LoopState
+from app.domain.messages import Prompt
+from app.runs.execute import Parts, announcement
+from app.store.journal import Lease, NewRow, new_rows
+from app.store.queue import Claim
+from app.store.runs import Work
+from app.store.starting import QUEUED_SEQ
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a host stores if it gets the run, and where the run stands then."""
+
+    rows: Sequence[NewRow]
+    state: LoopState
+    work: Work
+    steers: Sequence[Prompt]
+    """Prompts that came with the first one, and wait."""
+
+    def claim(self, lease: Lease) -> Claim:
+        """Give the claim of a host that got the run."""
+        return Claim(
+            lease,
+            1,
+            0,
+            QUEUED_SEQ + len(self.rows),
+            state=self.state,
+            work=self.work,
+            prompts=self.steers,
+        )
+
+
+def open_run(parts: Parts, lease: Lease, work: Work, prompts: Sequence[Prompt]) -> Opened:
+    """Make the opening of a new session's first run. Pure but for the clock."""
+    info = parts.describe(lease, work)
+    first = [prompt for prompt in prompts if not prompt.is_steer]
+    before = LoopState(info)
+    batch = opening(first, before, parts.specs(info), parts.stamps)
+    rows = new_rows(
+        batch, lease.session_id, lease.run_id, datetime.now(UTC), first=(announcement(1),)
+    )
+    steers = [prompt for prompt in prompts if prompt.is_steer]
+    return Opened(rows, before.apply(batch), work, steers)

@@ -1,0 +1,110 @@
+"""What clients ask for, checked as to its form, not yet as to what is allowed."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from ulid import ULID
+
+from app.domain.journal import ServiceEvent
+from app.domain.messages import Prompt
+from app.domain.options import AgentOptions
+from app.runs.workspaces import WorkspaceSource
+from app.store.journal import service_body
+from app.store.queue import NewRun
+
+OnBusy = Literal["queue", "reject", "interrupt", "steer"]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWish:
+    """What a client says of a new session."""
+
+    id: str | None = None
+    title: str | None = None
+    options: AgentOptions = AgentOptions()
+    workspace: WorkspaceSource = WorkspaceSource()
+    metadata: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptWish:
+    """One user message that a client sends."""
+
+    content: str | list[dict[str, Any]]
+    uuid: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunWish:
+    """What a client says of a new run."""
+
+    prompts: Sequence[PromptWish]
+    options: AgentOptions = AgentOptions()
+    metadata: Mapping[str, Any] | None = None
+    on_busy: OnBusy = "queue"
+    priority: int = 0
+    deadline_s: int | None = None
+    recovery_policy: Literal["resume", "fail"] = "resume"
+    max_attempts: int | None = None
+    on_disconnect: Literal["continue", "cancel"] = "continue"
+
+
+@dataclass(frozen=True, slots=True)
+class RunChange:
+    """What a client wants otherwise about a run that waits. None: as it is."""
+
+    prompts: Sequence[PromptWish] | None = None
+    options: AgentOptions = AgentOptions()
+    metadata: Mapping[str, str | None] | None = None
+    """Merged; a null takes a name away."""
+    priority: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunChoice:
+    """Which runs a client means."""
+
+    ids: Sequence[str] | None = None
+    session_id: str | None = None
+    statuses: Sequence[str] = ()
+
+
+def new_prompts(wishes: Sequence[PromptWish], *, steers: bool) -> list[Prompt]:
+    """Give prompts their ids. The first begins a run, unless all of them steer one."""
+    return [
+        Prompt(
+            f"in_{ULID()}",
+            wish.uuid or str(uuid.uuid4()),
+            wish.content,
+            wish.uuid is not None,
+            is_steer=steers or index > 0,
+        )
+        for index, wish in enumerate(wishes)
+    ]
+
+
+def new_run(session_id: str, options: AgentOptions, wish: RunWish) -> NewRun:
+    """Give a run its id; `options` are the effective ones."""
+    run_id = f"run_{ULID()}"
+    return NewRun(
+        run_id,
+        options.stored(),
+        new_prompts(wish.prompts, steers=False),
+        wish.metadata or {},
+        event_body(session_id, "run.queued", {}, run_id=run_id),
+        priority=wish.priority,
+        deadline_s=wish.deadline_s,
+        recovery_policy=wish.recovery_policy,
+        max_attempts=wish.max_attempts,
+        on_disconnect=wish.on_disconnect,
+    )
+
+
+def event_body(
+    session_id: str, kind: str, data: Mapping[str, Any], *, run_id: str | None = None
+) -> str:
+    """Encode a service event that happens now, all but its `seq`."""
+    return service_body(ServiceEvent(kind, data), session_id, run_id, datetime.now(UTC))

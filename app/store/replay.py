@@ -1,0 +1,41 @@
+"""Pages of a journal for readers: bounded in rows and in bytes.
+
+Many slow readers may replay at once, and a row may be large: a page is what each of them holds.
+"""
+
+from dataclasses import dataclass
+
+from app.store.engine import Database
+from app.store.journal import PAGE, Row
+
+PAGE_BYTES = 1_000_000
+"""A page ends with the row that reaches it, so one large row still comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Rows in order, and whether there are more beyond them."""
+
+    rows: list[Row]
+    has_more: bool
+
+
+async def read_page(database: Database, tenant_id: str, session_id: str, *, after: int) -> Page:
+    """Give the next rows beyond `after`."""
+    found = await database.raw.fetch(
+        """SELECT seq, run_id, kind, type, body, at, found FROM (
+             SELECT *, count(*) OVER () AS found,
+                    sum(octet_length(body)) OVER (ORDER BY seq) - octet_length(body) AS before
+             FROM (SELECT seq, run_id, kind, type, body, at FROM journal
+                   WHERE tenant_id = $1 AND session_id = $2 AND seq > $3
+                   ORDER BY seq LIMIT $4) AS page) AS measured
+           WHERE before < $5 ORDER BY seq""",
+        tenant_id,
+        session_id,
+        after,
+        PAGE,
+        PAGE_BYTES,
+    )
+    rows = [Row(r["seq"], r["run_id"], r["kind"], r["type"], r["body"], r["at"]) for r in found]
+    has_more = bool(found) and (found[0]["found"] == PAGE or found[0]["found"] > len(rows))
+    return Page(rows, has_more)
