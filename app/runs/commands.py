@@ -170,6 +170,7 @@ class Commands:
                 new_run_row(run, new.id, started, worker),
                 new_session_row(new, run.id, started),
                 Enqueued(claim.last_seq if claim else QUEUED_SEQ, 0, claim),
+                known=opened.known(run) if opened and claim else (),
             )
 
         # Without a key one statement does it all, in a transaction of its own.

@@ -290,7 +290,11 @@ class Execution:
         while True:
             try:
                 return await journal.append(
-                    self.database, self.claim.lease, batch, first=self._announcements
+                    self.database,
+                    self.claim.lease,
+                    batch,
+                    first=self._announcements,
+                    on_mail=self.mail,
                 )
             except GONE as error:
                 log.warning("An append waits for the database: %s", type(error).__name__)

@@ -8,8 +8,8 @@ from app.agent.start_step import opening
 from app.agent.state import LoopState
 from app.domain.messages import Prompt
 from app.runs.execute import Parts, announcement
-from app.store.journal import Lease, NewRow, new_rows
-from app.store.queue import Claim
+from app.store.journal import Lease, NewRow, Row, new_rows, stored_rows
+from app.store.queue import Claim, NewRun
 from app.store.runs import Work
 from app.store.starting import QUEUED_SEQ
 
@@ -23,6 +23,13 @@ class Opened:
     work: Work
     steers: Sequence[Prompt]
     """Prompts that came with the first one, and wait."""
+    at: datetime
+
+    def known(self, run: NewRun) -> list[Row]:
+        """Give the run's rows as readers see them, from the one that says that it is queued."""
+        queued = Row(QUEUED_SEQ, run.id, "service", "run.queued", run.queued_body, self.at)
+        rest = stored_rows(self.rows, run.id, QUEUED_SEQ + len(self.rows), self.at)
+        return [queued, *rest]
 
     def claim(self, lease: Lease) -> Claim:
         """Give the claim of a host that got the run."""
@@ -43,8 +50,7 @@ def open_run(parts: Parts, lease: Lease, work: Work, prompts: Sequence[Prompt]) 
     first = [prompt for prompt in prompts if not prompt.is_steer]
     before = LoopState(info)
     batch = opening(first, before, parts.specs(info), parts.stamps)
-    rows = new_rows(
-        batch, lease.session_id, lease.run_id, datetime.now(UTC), first=(announcement(1),)
-    )
+    now = datetime.now(UTC)
+    rows = new_rows(batch, lease.session_id, lease.run_id, now, first=(announcement(1),))
     steers = [prompt for prompt in prompts if prompt.is_steer]
-    return Opened(rows, before.apply(batch), work, steers)
+    return Opened(rows, before.apply(batch), work, steers, now)

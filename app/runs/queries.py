@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from app.errors import CursorInvalid, NotFound
 from app.runs.items import Comment, End, Framed, Item
 from app.runs.live import Hub
-from app.runs.topic import RUN_FINISHED
+from app.runs.topic import RUN_FINISHED, frame
 from app.store import journal
 from app.store import runs as store_runs
 from app.store.engine import Database
@@ -140,14 +140,24 @@ class Queries:
         )
 
     async def follow_run(
-        self, tenant_id: str, run: RunRow, *, after: int | None, previews: str = "none"
+        self,
+        tenant_id: str,
+        run: RunRow,
+        *,
+        after: int | None,
+        previews: str = "none",
+        known: Sequence[Row] = (),
     ) -> AsyncGenerator[list[Item]]:
         """Give a run's part of its session's log beyond `after`, until the run has ended.
 
-        `after` is at the most the log's end at the time of the call.
+        `after` is at the most the log's end at the time of the call. `known` are the first rows
+        beyond it, when the caller has them: they are given at once.
         """
         start = max(run.first_seq - 1, -1 if after is None else after)
-        if start >= run.first_seq:
+        if known:
+            yield [Framed(row, frame(row)) for row in known]
+            start = known[-1].seq
+        elif start >= run.first_seq:
             # The run may have ended since it was read: then nothing would ever come.
             run = await self.run(tenant_id, run.id)
             if run.last_seq is not None and run.last_seq <= start:

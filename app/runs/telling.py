@@ -1,11 +1,13 @@
 """What is told after a commit: to readers, to the owner of a run, to hosts with a free slot."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.runs.cancelling import Cancelled
 from app.runs.live import Hub
 from app.runs.worker import Worker
 from app.store.bus import Bus, CancelAsked, MailArrived, WorkWaiting
+from app.store.journal import Row
 from app.store.queue import Enqueued
 from app.store.runs import RunRow
 from app.store.sessions import SessionRow
@@ -22,6 +24,8 @@ class Accepted:
     """None when it was sent into a run that goes on."""
     superseded: str | None = None
     """The run that makes room for it."""
+    known: Sequence[Row] = ()
+    """The run's first rows, when they committed with it: a stream can begin with them."""
 
     @property
     def steered_into(self) -> str | None:

@@ -19,11 +19,14 @@ from app.runs.live import Hub
 from app.store import queue
 from app.store.bus import Bus, CancelAsked, MailArrived, Word, WorkWaiting
 from app.store.engine import TROUBLE, Database
+from app.store.idempotency import forget_old
 from app.store.journal import Lease
 from app.store.queue import Claim, Host
 from app.telemetry.logging import run_context
 
 log = logging.getLogger(__name__)
+
+TIDY_EVERY_S = 3600.0
 
 
 @dataclass(slots=True)
@@ -158,6 +161,15 @@ class Worker:
             if now - execution.ownership.renewed_s > self.host.lease_s:
                 execution.stop("lost")
 
+    async def tidy_forever(self) -> None:
+        """Forget what is kept for a day only, until cancelled."""
+        while True:
+            try:
+                await forget_old(self.database)
+            except TROUBLE as error:
+                log.warning("Old answers cannot be forgotten: %s", type(error).__name__)
+            await asyncio.sleep(TIDY_EVERY_S)
+
     async def drain(self, drain_s: float) -> None:
         """Take nothing more; let runs reach a message boundary, then let them all go."""
         self.is_draining = True
@@ -205,6 +217,7 @@ async def open_worker(worker: Worker) -> AsyncIterator[Worker]:
         running = [
             tasks.create_task(worker.claim_forever()),
             tasks.create_task(worker.renew_forever()),
+            tasks.create_task(worker.tidy_forever()),
         ]
         worker.wake()
         try:

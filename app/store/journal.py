@@ -5,7 +5,7 @@ whatever else belongs to the step (ledger, consumed prompts, the run's terminal 
 means that another host owns the session, or that it was let go: nothing was written.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -95,9 +95,16 @@ def stored_rows(new: Sequence[NewRow], run_id: str, last_seq: int, now: datetime
 
 
 async def append(
-    database: Database, lease: Lease, batch: Batch, *, first: Sequence[ServiceEvent] = ()
+    database: Database,
+    lease: Lease,
+    batch: Batch,
+    *,
+    first: Sequence[ServiceEvent] = (),
+    on_mail: Callable[[], None] | None = None,
 ) -> list[Row]:
     """Store a batch under the fence; `first` events come before its entries.
+
+    `on_mail` is called when prompts wait that were sent into the run.
 
     A batch with an outcome also finishes the run and lets the session go, in the same
     transaction. Raises `LeaseLost` when the session has another owner, and what asyncpg raises
@@ -118,7 +125,10 @@ async def append(
         arguments += [list(batch.consumed), batch.steered]
     if batch.outcome is not None:
         arguments += _outcome_values(batch.outcome)
-    last_seq = await database.raw.fetchval(sql, *arguments)
+    fenced = await database.raw.fetchrow(sql, *arguments)
+    last_seq: int | None = fenced["last_seq"] if fenced else None
+    if fenced and fenced["pending_steers"] and on_mail:
+        on_mail()
     left: list[Row] = []
     if last_seq is None and batch.outcome is not None:
         last_seq, left = await _end_with_mail(database, lease, sql, arguments)
@@ -301,7 +311,7 @@ WITH f AS (
   UPDATE sessions SET last_seq = last_seq + cardinality($5::text[]), updated_at = clock_timestamp()
     {changes}
   WHERE tenant_id = $1 AND id = $2 AND epoch = $3 AND owner IS NOT NULL {condition}
-  RETURNING last_seq),
+  RETURNING last_seq, pending_steers),
 j AS (
   INSERT INTO journal (tenant_id, session_id, seq, run_id, kind, type, subtype, uuid,
                        parent_tool_use_id, body, facts)
@@ -355,7 +365,7 @@ r AS (UPDATE runs SET {", ".join(changes)} FROM f WHERE tenant_id = $1 AND id = 
     # A run ends only when it has taken in every prompt that was sent into it (ADR 10).
     condition = "AND pending_steers = 0" if is_last else ""
     fence = _FENCE.format(changes=fence_changes, condition=condition)
-    return "".join([fence, *parts, "\nSELECT last_seq FROM f"])
+    return "".join([fence, *parts, "\nSELECT last_seq, pending_steers FROM f"])
 
 
 _SESSION_COST = ", cost_usd = cost_usd + (SELECT coalesce(sum(c), 0) FROM unnest($24::numeric[]) c)"

@@ -39,7 +39,7 @@ from app.api.streaming import Pace, StreamResponse, Subject
 from app.domain.messages import ResultMessage, ResultSubtype
 from app.runs.callers import Caller
 from app.runs.cancelling import Cancelled, ManyCancelled
-from app.runs.listing import RunRow, SessionRow, list_runs
+from app.runs.listing import Row, RunRow, SessionRow, list_runs
 from app.runs.once import Answer, Replayed
 from app.runs.receipts import Settled, settle
 from app.runs.service import Service
@@ -119,12 +119,14 @@ async def begin(
     if is_stream:  # before anything is written
         service.stream_slots.check(caller, session if isinstance(session, str) else None)
     run: RunRow | None = None
+    known: Sequence[Row] = ()
     try:
         accepted = await service.commands.start(
             caller, session, body.wish(), once=write.once(_accepted)
         )
         run, run_id, steered_into = accepted.run, accepted.run.id, accepted.steered_into
-        answer = _accepted(accepted) if not body.wait else None
+        known = accepted.known
+        answer = None if is_stream or body.wait else _accepted(accepted)
     except Replayed as replayed:
         answer = replayed.answer
         run_id, steered_into = answer.run_id or "", orjson.loads(answer.body)["steered_into"]
@@ -132,7 +134,13 @@ async def begin(
     if is_stream:
         run = run or await service.queries.run(caller.tenant_id, run_id)
         stream = _stream(
-            service, caller, run, after=run.first_seq - 1, previews=None, request=request
+            service,
+            caller,
+            run,
+            after=run.first_seq - 1,
+            previews=None,
+            request=request,
+            known=known,
         )
         if is_replay:
             stream.headers[REPLAYED] = "true"
@@ -402,12 +410,15 @@ def _stream(
     request: Request,
     is_wrapped: bool = False,
     is_promised: bool = True,
+    known: Sequence[Row] = (),
 ) -> Response:
     """Stream a run. The stream of a run that was just started is promised: its slot is not refused."""
     if previews is None:
         previews = "all" if run.options.get("include_partial_messages") else "none"
     return StreamResponse(
-        service.queries.follow_run(caller.tenant_id, run, after=after, previews=previews),
+        service.queries.follow_run(
+            caller.tenant_id, run, after=after, previews=previews, known=known
+        ),
         Subject(run.session_id, run.id, after),
         form=form_of(request, is_wrapped=is_wrapped),
         pace=pace(service),
