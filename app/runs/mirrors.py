@@ -38,6 +38,8 @@ class Mirror:
     is_in_step: bool = False
     """Whether every part since a snapshot has come."""
     epoch: int = -1
+    done_id: str | None = None
+    """The message whose rows came last: pieces of it come too late."""
     asked_s: float = -math.inf
     _stream: str = ""
     _next: int = 0
@@ -106,8 +108,10 @@ class Mirrors:
         for row in rows:
             if row.kind == "service":
                 self._run_turned(key, mirror, row)
-            elif row.type == "assistant" and (mirror.open.message_id or "\n") in row.body:
-                mirror.open.close()
+            elif row.type == "assistant":
+                mirror.done_id = orjson.loads(row.body)["message"]["id"]
+                if mirror.open.message_id == mirror.done_id:
+                    mirror.open.close()
 
     def _run_turned(self, key: Key, mirror: Mirror, row: Row) -> None:
         # Rows may come later than the pieces of the next message, or run: those stay.
@@ -159,6 +163,8 @@ class Mirrors:
         mirror.run_id = content["run"]
         if kind == "snapshot":
             mirror.open.close()
+        if content["message"] is not None and content["message"] == mirror.done_id:
+            return  # the poll may find rows before the word of them comes
         for part in _parts(content):
             mirror.open.feed(part)
             if kind != "snapshot":

@@ -467,11 +467,40 @@ async def test_a_message_whose_rows_are_there_is_in_no_snapshot(database: Databa
         await carry(a, b)
         previews.complete()
         (row,) = await write(database, claim, 1)
-        row = Row(row.seq, row.run_id, "message", "assistant", '{"id":"msg_1"}', row.at)
+        row = Row(row.seq, row.run_id, "message", "assistant", '{"message":{"id":"msg_1"}}', row.at)
         b.hub.wrote(TENANT, claim.lease.session_id, [row])
         async with reading(b, claim) as late:
             await carry(a, b)
             assert late.kinds == []
+
+
+async def test_pieces_that_come_after_their_rows_are_passed_over(database: Database) -> None:
+    claim = await begun(database)
+    parts = parts_of("msg_1", [["one ", "two"]])
+    async with (
+        side(database, "a") as a,
+        side(database, "b") as b,
+        driven(a, claim) as previews,
+        reading(b, claim) as there,
+    ):
+        await carry(a, b)
+        for part in parts[:3]:
+            previews.publish(part)
+        await carry(a, b)
+        for part in parts[3:]:
+            previews.publish(part)
+        previews.complete()
+        (row,) = await write(database, claim, 1)
+        body = '{"message":{"id":"msg_1"}}'
+        found = Row(row.seq, row.run_id, "message", "assistant", body, row.at)
+        b.hub.wrote(TENANT, claim.lease.session_id, [found])  # as the poll finds it
+        async with reading(b, claim) as late:
+            await carry(a, b)
+            publish(previews, "msg_2", [["next"]])
+            previews.complete()
+            await carry(a, b)
+            assert there.texts == {("msg_1", 0): "one ", ("msg_2", 0): "next"}
+            assert late.texts == {("msg_2", 0): "next"}
 
 
 async def test_rows_that_come_late_take_nothing_from_the_next_message(database: Database) -> None:
@@ -489,7 +518,7 @@ async def test_rows_that_come_late_take_nothing_from_the_next_message(database: 
         await carry(a, b)
         seqs = [row.seq for row in await write(database, claim, 3)]
         late = [
-            Row(seqs[0], claim.lease.run_id, "message", "assistant", '{"id":"msg_1"}'),
+            Row(seqs[0], claim.lease.run_id, "message", "assistant", '{"message":{"id":"msg_1"}}'),
             Row(seqs[1], "run_before", "service", "run.finished", "{}"),
             Row(seqs[2], claim.lease.run_id, "service", "run.started", "{}"),
         ]
