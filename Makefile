@@ -32,7 +32,7 @@ imports: setup ## check which room imports which
 	$(BIN)/lint-imports --no-logo
 
 test: setup ## set up and pass every test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 test-fast: setup ## the pure rooms: no services
 	$(BIN)/python -m pytest tests/domain tests/permissions tests/agent
