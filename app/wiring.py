@@ -50,6 +50,7 @@ from app.sandbox.dirs import check_reachable, make_session_dirs, session_dirs
 from app.sandbox.driver import Sandbox, SessionDirs
 from app.sandbox.programs import Programs, install_programs
 from app.sandbox.selftest import check_sandbox
+from app.sandbox.strays import end_strays
 from app.sandbox.unsandboxed import Unsandboxed
 from app.settings import Settings, StreamSettings
 from app.store.bus import Bus, open_bus
@@ -391,6 +392,7 @@ async def _check_sandbox(settings: Settings, sessions_dir: Path, programs: Progr
         )
         return
     uid = settings.workspace.sandbox_uid if os.geteuid() == 0 else None
+    end_strays(os.geteuid() if uid is None else uid)
     await check_sandbox(sessions_dir, programs, uid=uid)
 
 

@@ -26,7 +26,7 @@ from app.domain.usage import LedgerRow, Spend, Usage
 from app.errors import ContextTooLong, ModelError, ModelUnreachable
 
 INTERRUPTED_TEXT = "The user stopped the run before this call finished; its effect is unknown."
-UNSTARTED_TEXT = "The user stopped the run before this call began; it did nothing."
+UNSTARTED_TEXT = "The user stopped the run before this call began, so it did nothing."
 INTERRUPT_MARKER = "[Request interrupted by user]"
 INTERRUPT_MARKER_TOOLS = "[Request interrupted by user for tool use]"
 

@@ -43,7 +43,9 @@ async def begin(
 async def finish(process: asyncio.subprocess.Process, text: str = "") -> Finished:
     """Wait for its end. No command may ever show a traceback."""
     async with asyncio.timeout(LIMIT_S):
-        out, err = await process.communicate(text.encode())
+        if not text and process.stdin is not None:
+            process.stdin.close()  # uvloop refuses to write even nothing to a process that ended
+        out, err = await process.communicate(text.encode() or None)
     done = Finished(process.returncode or 0, out.decode(), err.decode())
     assert "Traceback" not in done.out + done.err, done.err
     return done

@@ -270,7 +270,7 @@ class Explaining:
         self.pool = pool
         self.plans: list[dict[str, Any]] = []
 
-    async def fetchval(self, sql: str, *arguments: object) -> int:
+    async def fetchrow(self, sql: str, *arguments: object) -> dict[str, int]:
         async with self.pool.acquire() as connection:
             await connection.execute("BEGIN")
             plan = await connection.fetchval(
@@ -278,7 +278,7 @@ class Explaining:
             )
             await connection.execute("ROLLBACK")
         self.plans.append(orjson.loads(plan)[0]["Plan"])
-        return 10**6
+        return {"last_seq": 10**6, "pending_steers": 0}
 
 
 def touched_pages(plan: dict[str, Any]) -> int:
