@@ -33,7 +33,7 @@ def _is_no_status(value: object) -> bool:
 
 def wire_time(at: datetime) -> str:
     """Give a time as the wire has it: RFC 3339, UTC, milliseconds."""
-    return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
+    return at.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
 class _Wire(BaseModel):
