@@ -209,7 +209,8 @@ def processes() -> list[tuple[int, int]]:
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            found.append((int(entry.name), entry.stat().st_uid))
+            if (entry / "cmdline").read_bytes():  # what has ended and waits to be reaped has none
+                found.append((int(entry.name), entry.stat().st_uid))
         except OSError:
             continue  # it has ended
     return found
