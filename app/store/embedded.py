@@ -194,7 +194,11 @@ def _stop(place: EmbeddedPostgres) -> bool:
     ):
         server = cluster.postmaster()
         if server is None:
+            give_up = time.monotonic() + _RETRY_LIMIT_S
             end_leftovers(cluster.pgdata)  # nothing of a killed server stays either
+            while cluster.has_processes() and time.monotonic() < give_up:
+                time.sleep(0.05)
+                end_leftovers(cluster.pgdata)
             return False
         for order, limit_s in ((signal.SIGINT, 60), (signal.SIGQUIT, 15)):
             with suppress(ProcessLookupError):
