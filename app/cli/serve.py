@@ -24,10 +24,6 @@ from app.wiring import Role, open_service
 log = logging.getLogger(__name__)
 
 
-GC_THRESHOLDS = (20_000, 20, 20)
-"""Our objects are freed by reference counting; the collector looks for rare cycles only."""
-
-
 class Server(uvicorn.Server):
     """uvicorn, with our drain in front of its stop.
 
@@ -45,7 +41,6 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         gc.collect()
         gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         service = self._service()
