@@ -5,6 +5,7 @@ says so (`README.md` beside the traces lists them). An entry applies only where 
 what its decision says of the reference: anything else stays, and then disagrees with us.
 """
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -30,11 +31,27 @@ def expected_form(lines: Sequence[Line], scenario: Scenario) -> Form:
     """
     form = form_of_trace(lines)
     for difference in DIFFERENCES:
-        try:
-            difference.rewrite(form, scenario)
-        except (LookupError, TypeError, AttributeError, StopIteration) as error:
-            raise ValueError(f"nothing to rewrite: {difference.says}") from error
+        _apply(difference, form, scenario)
     return form
+
+
+def decisions_of(lines: Sequence[Line], scenario: Scenario) -> set[str]:
+    """Give what the comparison with a trace cites: the entries that change something of it."""
+    form = form_of_trace(lines)
+    cited: set[str] = set()
+    for difference in DIFFERENCES:
+        before = copy.deepcopy(form)
+        _apply(difference, form, scenario)
+        if form != before:
+            cited.add(difference.cites)
+    return cited
+
+
+def _apply(difference: Difference, form: Form, scenario: Scenario) -> None:
+    try:
+        difference.rewrite(form, scenario)
+    except (LookupError, TypeError, AttributeError, StopIteration) as error:
+        raise ValueError(f"nothing to rewrite: {difference.says}") from error
 
 
 DIFFERENCES = (
