@@ -5,7 +5,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 
 from app import errors
 from app.api.deps import CallerDep, ServiceDep
-from app.api.schemas import Meta
+from app.api.schemas.meta import Meta
 from app.errors import NotFound, RequestError
 
 router = APIRouter(tags=["service"])

@@ -21,20 +21,12 @@ from app.api.deps import (
 from app.api.disconnects import TiedStream
 from app.api.forms import form_of, wants_stream
 from app.api.repeats import REPLAYED, Write, WriteDep, response
-from app.api.schemas import (
-    LONGEST_WAIT_S,
-    CancelBody,
-    CancelManyBody,
-    CancelReceipt,
-    CancelReceipts,
-    RunBody,
-    RunChangeBody,
-    RunObject,
-    RunPage,
-    RunStatus,
-    StartBody,
-    Started,
-)
+from app.api.schemas.cancels import CancelBody, CancelManyBody, CancelReceipt, CancelReceipts
+from app.api.schemas.common import LONGEST_WAIT_S
+from app.api.schemas.run_bodies import RunBody, RunChangeBody
+from app.api.schemas.runs import RunObject, RunPage, RunStatus
+from app.api.schemas.session_bodies import StartBody
+from app.api.schemas.sessions import Started
 from app.api.streaming import Pace, StreamResponse, Subject
 from app.domain.messages import ResultMessage, ResultSubtype
 from app.runs.callers import Caller

@@ -21,21 +21,12 @@ from app.api.deps import (
 from app.api.forms import form_of
 from app.api.repeats import WriteDep
 from app.api.routes.runs import STARTED, STREAM, Envelope, begin, pace
-from app.api.schemas import (
-    LONGEST_WAIT_S,
-    CreatedSession,
-    EventPage,
-    ForkBody,
-    MessagePage,
-    RunBody,
-    RunObject,
-    RunPage,
-    RunStatus,
-    SessionBodyWithRun,
-    SessionObject,
-    SessionPage,
-    Started,
-)
+from app.api.schemas.common import LONGEST_WAIT_S
+from app.api.schemas.log import EventPage, MessagePage
+from app.api.schemas.run_bodies import RunBody
+from app.api.schemas.runs import RunObject, RunPage, RunStatus
+from app.api.schemas.session_bodies import ForkBody, SessionBodyWithRun
+from app.api.schemas.sessions import CreatedSession, SessionObject, SessionPage, Started
 from app.api.streaming import StreamResponse, Subject
 from app.domain.messages import wire_time
 from app.runs.listing import RunRow, SessionRow, list_runs, list_sessions

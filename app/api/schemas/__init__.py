@@ -1,0 +1,1 @@
+"""Bodies that come in, objects that go out: a module for each resource."""

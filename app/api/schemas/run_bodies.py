@@ -1,0 +1,116 @@
+"""What a client says about a run."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from app.api.schemas.common import LONGEST_WAIT_S, In, Metadata, example
+from app.api.schemas.prompts import Messages, PromptText, wishes
+from app.domain.options import AgentOptions
+from app.runs.wishes import OnBusy, RunChange, RunWish
+
+Priority = Annotated[int, Field(ge=-100, le=100)]
+
+
+class RecoveryBody(In):
+    """What happens when a host is lost with the run."""
+
+    policy: Literal["resume", "fail"] = "resume"
+    """Another host goes on, or the run ends."""
+    max_attempts: Annotated[int, Field(ge=1, le=10)] | None = None
+    """Attempts in a row that end without progress. Default: the operator's."""
+
+
+class RunBody(In):
+    """A prompt for a session."""
+
+    model_config = example(
+        prompt="List the files here and say what they are.",
+        options={"allowed_tools": ["Read", "Glob"], "max_turns": 10},
+    )
+
+    prompt: PromptText = None
+    """The user's text. Exactly one of `prompt` and `messages`."""
+    messages: Messages = None
+    """User messages in the SDK's streaming-input form, each with another uuid. The first begins the
+    run, the others are sent into it."""
+    options: AgentOptions = AgentOptions()
+    """Laid over the session's options, for this run."""
+    on_busy: OnBusy = "queue"
+    """What happens when the session has an unfinished run. `queue`: this one waits its turn.
+    `reject`: 409, nothing is stored. `interrupt`: the one that goes on is cancelled, this one is
+    next. `steer`: the prompt goes into the one that goes on, whose options and limits stay."""
+    priority: Priority = 0
+    """Among the session's waiting runs, the highest comes first."""
+    deadline_seconds: Annotated[int, Field(ge=1, le=604_800)] | None = None
+    """From now, waiting included, until the run is ended as `deadline`."""
+    recovery: RecoveryBody = RecoveryBody()
+    on_disconnect: Literal["continue", "cancel"] = "continue"
+    """With `cancel` the run is cancelled when you hang up on the stream that answers this."""
+    stream: bool = False
+    """Answer with the run's event stream instead of a 202."""
+    wait: Annotated[int, Field(ge=0, le=LONGEST_WAIT_S)] = 0
+    """Answer with 200 when the run ends within so many seconds, else with 202."""
+    include_partial_messages: bool | None = None
+    """Same as the option of this name."""
+    metadata: Metadata = {}
+
+    @model_validator(mode="after")
+    def _one_input(self) -> "RunBody":
+        if (self.prompt is None) == (self.messages is None):
+            raise ValueError("exactly one of `prompt` and `messages` is needed")
+        return self
+
+    def wish(self) -> RunWish:
+        """Give the command's form."""
+        options = self.options
+        if self.include_partial_messages is not None:
+            options = AgentOptions(include_partial_messages=self.include_partial_messages).over(
+                options
+            )
+        return RunWish(
+            wishes(self.prompt, self.messages),
+            options,
+            self.metadata,
+            self.on_busy,
+            self.priority,
+            self.deadline_seconds,
+            self.recovery.policy,
+            self.recovery.max_attempts,
+            self.on_disconnect,
+        )
+
+
+class RunChangeBody(In):
+    """What is to change about a run that waits. What is left out stays."""
+
+    model_config = example(prompt="List the files here, newest first.", priority=10)
+
+    prompt: PromptText = None
+    messages: Messages = None
+    """At most one of `prompt` and `messages`."""
+    options: AgentOptions = AgentOptions()
+    """Laid over the run's options."""
+    priority: Priority | None = None
+    metadata: (
+        Annotated[
+            dict[
+                Annotated[str, StringConstraints(max_length=100)],
+                Annotated[str, StringConstraints(max_length=2000)] | None,
+            ],
+            Field(max_length=50),
+        ]
+        | None
+    ) = None
+    """Merged; a null takes a name away."""
+
+    @model_validator(mode="after")
+    def _one_input(self) -> "RunChangeBody":
+        if self.prompt is not None and self.messages is not None:
+            raise ValueError("at most one of `prompt` and `messages` is allowed")
+        return self
+
+    def change(self) -> RunChange:
+        """Give the command's form."""
+        prompts = wishes(self.prompt, self.messages)
+        return RunChange(prompts or None, self.options, self.metadata, self.priority)

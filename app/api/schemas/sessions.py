@@ -1,0 +1,112 @@
+"""Sessions as we show them, and what a prompt to one answers with."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, Literal
+
+from app.api.schemas.common import Out, shown_time, usd
+from app.api.schemas.runs import RunObject
+from app.domain.messages import wire_time
+from app.runs.listing import RunRow, SessionRow
+
+
+class SessionCost(Out):
+    session_usd: str
+    """This session's own ledger."""
+    inherited_usd: str
+    """What the parent of a fork had spent; the wire's `total_cost_usd` starts there."""
+
+
+class SessionObject(Out):
+    """A session."""
+
+    object: Literal["session"] = "session"
+    id: str
+    status: Literal["idle", "running"]
+    """Derived from the lease: running while a host holds the session."""
+    title: str | None
+    active_run_id: str | None
+    queued_runs: int
+    last_seq: int
+    last_message_uuid: str | None
+    num_runs: int
+    cost: SessionCost
+    options: dict[str, Any]
+    workspace: dict[str, Any]
+    parent_id: str | None
+    forked_at: str | None
+    metadata: dict[str, str]
+    created_at: str
+    updated_at: str
+
+    @staticmethod
+    def of(row: SessionRow) -> "SessionObject":
+        """Show a session. The host's own folder names stay private."""
+        return SessionObject(
+            id=row.id,
+            status="running" if row.is_running else "idle",
+            title=row.title,
+            active_run_id=row.active_run_id,
+            queued_runs=row.queued_runs,
+            last_seq=row.last_seq,
+            last_message_uuid=row.last_message_uuid,
+            num_runs=row.num_runs,
+            cost=SessionCost(
+                session_usd=usd(row.cost_usd), inherited_usd=usd(_inherited(row.inherited))
+            ),
+            options=dict(row.options),
+            workspace={k: v for k, v in row.workspace.items() if k != "token"},
+            parent_id=row.parent_id,
+            forked_at=shown_time(row.forked_at),
+            metadata=dict(row.metadata),
+            created_at=wire_time(row.created_at),
+            updated_at=wire_time(row.updated_at),
+        )
+
+
+class CreatedSession(SessionObject):
+    """A new session, with its first run when one was asked for."""
+
+    run: RunObject | None = None
+
+
+class SessionPage(Out):
+    data: list[SessionObject]
+    has_more: bool
+    next_cursor: str | None
+
+
+class Links(Out):
+    run: str
+    stream: str
+    events: str
+    session: str
+
+
+class Started(Out):
+    """What a prompt answers with."""
+
+    run: RunObject
+    session: SessionObject
+    links: Links
+    steered_into: str | None = None
+    """The run that takes the prompt in, when it makes no run of its own: `run` is that one."""
+
+    @staticmethod
+    def of(run: RunRow, session: SessionRow, steered_into: str | None) -> "Started":
+        """Show what became of a prompt."""
+        return Started(
+            run=RunObject.of(run),
+            session=SessionObject.of(session),
+            links=Links(
+                run=f"/v1/runs/{run.id}",
+                stream=f"/v1/runs/{run.id}/stream",
+                events=f"/v1/sessions/{session.id}/events?run_id={run.id}",
+                session=f"/v1/sessions/{session.id}",
+            ),
+            steered_into=steered_into,
+        )
+
+
+def _inherited(value: Mapping[str, Any] | None) -> Decimal:
+    return sum((Decimal(part["cost_usd"]) for part in (value or {}).values()), Decimal(0))
