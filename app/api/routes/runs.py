@@ -1,83 +1,42 @@
 """Runs: start, read, wait, stream, change, remove, cancel."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
-import orjson
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from app.api.body import StrictRoute
-from app.api.deps import (
-    CallerDep,
+from app.api.deps import CallerDep, ServiceDep
+from app.api.following import STREAM, stream_run
+from app.api.paging import decode_cursor, list_tag, page_of
+from app.api.params import (
+    CancelWait,
+    Envelope,
     LastEventId,
     Limit,
-    ServiceDep,
-    decode_cursor,
-    encode_cursor,
-    list_tag,
+    Order,
+    Previews,
+    RunStatuses,
+    Wait,
     stream_start,
 )
-from app.api.disconnects import TiedStream
-from app.api.forms import form_of, wants_stream
-from app.api.repeats import REPLAYED, Write, WriteDep, response
+from app.api.repeats import WriteDep, response
 from app.api.schemas.cancels import CancelBody, CancelManyBody, CancelReceipt, CancelReceipts
-from app.api.schemas.common import LONGEST_WAIT_S
-from app.api.schemas.run_bodies import RunBody, RunChangeBody
-from app.api.schemas.runs import RunObject, RunPage, RunStatus
+from app.api.schemas.run_bodies import RunChangeBody
+from app.api.schemas.runs import RunObject, RunPage
 from app.api.schemas.session_bodies import StartBody
 from app.api.schemas.sessions import Started
-from app.api.streaming import Pace, StreamResponse, Subject
+from app.api.starting import STARTED, begin
 from app.domain.messages import ResultMessage, ResultSubtype
 from app.runs.callers import Caller
 from app.runs.cancelling import Cancelled, ManyCancelled
-from app.runs.listing import Row, RunRow, SessionRow, list_runs
+from app.runs.listing import RunRow, list_runs
 from app.runs.once import Answer, Replayed
 from app.runs.receipts import Settled, settle
 from app.runs.service import Service
-from app.runs.telling import Accepted
-from app.runs.wishes import SessionWish
 
 router = APIRouter(tags=["runs"], route_class=StrictRoute)
-
-Previews = Annotated[
-    Literal["none", "text", "all"] | None,
-    Query(description="Partial messages. Default: all if the run includes them, else none."),
-]
-Wait = Annotated[
-    int, Query(ge=0, le=LONGEST_WAIT_S, description="Seconds to wait for the run's end.")
-]
-Envelope = Annotated[
-    bool,
-    Query(description="Wrap messages: frames `entry`, `{seq, run_id, message}` instead of it."),
-]
-_FRAMES = {
-    "text/event-stream": {"schema": {"type": "string"}},
-    "application/x-ndjson": {"schema": {"type": "string"}},
-}
-STREAM: dict[int | str, dict[str, Any]] = {
-    200: {
-        "content": _FRAMES,
-        "description": (
-            "Frames: `message` (an SDK message), `service`, `preview`, `problem` (of this "
-            "connection), `end` (with `reason`: `run_finished`, or, to come back with the "
-            "cursor, `server_shutdown`, `slow_reader`, `max_age`). A stream without an `end` "
-            "was cut. Comments are heartbeats. A preview is a piece of a message that is on its "
-            "way; a reader that comes in its middle first gets what came before it, after the "
-            "comment `snapshot`. The whole message follows: drop the pieces then. "
-            "`Accept: application/x-ndjson` gives a line `{event, id, data}` for each frame, and "
-            "empty lines as heartbeats."
-        ),
-    }
-}
-STARTED: dict[int | str, dict[str, Any]] = {
-    200: {
-        "model": Started,
-        "content": _FRAMES,
-        "description": "With `wait`: the run has ended. With `stream`: its events.",
-    }
-}
-"""What starting a run answers beside 202."""
 
 
 @router.post(
@@ -95,88 +54,15 @@ async def start(
     return await begin(request, service, caller, body.session_wish(), body, write)
 
 
-async def begin(
-    request: Request,
-    service: Service,
-    caller: Caller,
-    session: SessionWish | str,
-    body: RunBody,
-    write: Write,
-) -> Response:
-    """Send a prompt and answer in the form that the client asked for.
-
-    A repeated request is answered in that form too, about the run of the first one.
-    """
-    is_stream = body.stream or wants_stream(request)
-    if is_stream:  # before anything is written
-        service.stream_slots.check(caller, session if isinstance(session, str) else None)
-    run: RunRow | None = None
-    known: Sequence[Row] = ()
-    try:
-        accepted = await service.commands.start(
-            caller, session, body.wish(), once=write.once(_accepted)
-        )
-        run, run_id, steered_into = accepted.run, accepted.run.id, accepted.steered_into
-        known = accepted.known
-        answer = None if is_stream or body.wait else _accepted(accepted)
-    except Replayed as replayed:
-        answer = replayed.answer
-        run_id, steered_into = answer.run_id or "", orjson.loads(answer.body)["steered_into"]
-    is_replay = run is None
-    if is_stream:
-        run = run or await service.queries.run(caller.tenant_id, run_id)
-        stream = _stream(
-            service,
-            caller,
-            run,
-            after=run.first_seq - 1,
-            previews=None,
-            request=request,
-            known=known,
-        )
-        if is_replay:
-            stream.headers[REPLAYED] = "true"
-        is_tied = body.on_disconnect == "cancel" and steered_into is None
-        return _tied(stream, service, caller, run_id) if is_tied else stream
-    if answer is None or body.wait:
-        answer = await _waited(service, caller, run_id, steered_into, body.wait)
-    return response(answer, is_replay=is_replay)
-
-
-def _accepted(accepted: Accepted) -> Answer:
-    return _started(accepted.run, accepted.session, accepted.steered_into, 202)
-
-
-def _started(run: RunRow, session: SessionRow, steered_into: str | None, status: int) -> Answer:
-    shown = Started.of(run, session, steered_into)
-    return Answer(status, shown.model_dump_json(), run.id, shown.links.run)
-
-
-async def _waited(
-    service: Service, caller: Caller, run_id: str, steered_into: str | None, wait_s: float
-) -> Answer:
-    run = await service.queries.finished_run(caller.tenant_id, run_id, wait_s)
-    session = await service.queries.session(caller.tenant_id, run.session_id)
-    return _started(run, session, steered_into, 200 if run.status == "finished" else 202)
-
-
-def _tied(stream: Response, service: Service, caller: Caller, run_id: str) -> Response:
-    async def cancel() -> None:
-        if not service.is_draining:  # then it is the host that goes, not the client
-            await service.commands.cancel(caller, run_id, reason="The client hung up.")
-
-    return TiedStream(stream, cancel)
-
-
 @router.get("/v1/runs", operation_id="run_list", summary="List runs")
 async def list_all(
     service: ServiceDep,
     caller: CallerDep,
     limit: Limit = 50,
     cursor: str | None = None,
-    order: Literal["asc", "desc"] = "desc",
+    order: Order = "desc",
     session_id: str | None = None,
-    status: Annotated[list[RunStatus] | None, Query()] = None,
+    status: RunStatuses = None,
     result_subtype: Annotated[list[ResultSubtype] | None, Query()] = None,
 ) -> RunPage:
     """Give runs by creation time. Repeat a filter for "or"."""
@@ -193,10 +79,11 @@ async def list_all(
         statuses=status or (),
         result_subtypes=result_subtype or (),
     )
-    page, has_more = rows[:limit], len(rows) > limit
-    following = encode_cursor(page[-1].created_at, page[-1].id, tag) if has_more else None
+    page, following = page_of(rows, limit, tag)
     return RunPage(
-        data=[RunObject.of(row) for row in page], has_more=has_more, next_cursor=following
+        data=[RunObject.of(row) for row in page],
+        has_more=following is not None,
+        next_cursor=following,
     )
 
 
@@ -248,7 +135,7 @@ async def stream(
     if run.status == "finished" and cursor is not None and cursor >= (run.last_seq or 0):
         return Response(status_code=204)
     start_at = run.first_seq - 1 if cursor is None else cursor
-    return _stream(
+    return stream_run(
         service,
         caller,
         run,
@@ -295,11 +182,6 @@ async def remove(run_id: str, service: ServiceDep, caller: CallerDep, write: Wri
 
 def _shown(run: RunRow) -> Answer:
     return Answer(200, RunObject.of(run).model_dump_json(), run.id)
-
-
-CancelWait = Annotated[
-    int, Query(ge=0, le=LONGEST_WAIT_S, description="Seconds to wait until it has stopped.")
-]
 
 
 @router.post(
@@ -390,34 +272,3 @@ def _receipt(settled: Settled) -> Answer:
     shown = CancelReceipt.of(settled)
     status = 200 if shown.status == "finished" else 202
     return Answer(status, shown.model_dump_json(), settled.run.id)
-
-
-def _stream(
-    service: Service,
-    caller: Caller,
-    run: RunRow,
-    *,
-    after: int,
-    previews: str | None,
-    request: Request,
-    is_wrapped: bool = False,
-    is_promised: bool = True,
-    known: Sequence[Row] = (),
-) -> Response:
-    """Stream a run. The stream of a run that was just started is promised: its slot is not refused."""
-    if previews is None:
-        previews = "all" if run.options.get("include_partial_messages") else "none"
-    return StreamResponse(
-        service.queries.follow_run(
-            caller.tenant_id, run, after=after, previews=previews, known=known
-        ),
-        Subject(run.session_id, run.id, after),
-        form=form_of(request, is_wrapped=is_wrapped),
-        pace=pace(service),
-        slot=lambda: service.stream_slots.hold(caller, run.session_id, is_promised=is_promised),
-    )
-
-
-def pace(service: Service) -> Pace:
-    """Give the limits of a stream's connection."""
-    return Pace(service.stream_heartbeat_s, service.stream_send_timeout_s, service.stream_max_age_s)

@@ -1,0 +1,147 @@
+"""A session's log: read in pages, waited for, streamed."""
+
+from typing import Annotated
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+
+from app.api.body import StrictRoute
+from app.api.deps import CallerDep, ServiceDep
+from app.api.following import STREAM, pace
+from app.api.forms import form_of
+from app.api.params import (
+    Envelope,
+    EventWait,
+    LastEventId,
+    LogLimit,
+    Order,
+    Seq,
+    SessionPreviews,
+    stream_start,
+)
+from app.api.schemas.log import EventPage, MessagePage
+from app.api.streaming import StreamResponse, Subject
+from app.domain.messages import wire_time
+from app.runs.live import Row, service_json
+
+router = APIRouter(tags=["sessions"], route_class=StrictRoute)
+
+
+@router.get(
+    "/v1/sessions/{session_id}/events",
+    operation_id="session_events",
+    summary="Read a session's log",
+    response_model=EventPage,
+)
+async def events(
+    session_id: str,
+    service: ServiceDep,
+    caller: CallerDep,
+    after: Seq = 0,
+    before: Seq | None = None,
+    limit: LogLimit = 100,
+    order: Order = "asc",
+    run_id: str | None = None,
+    types: Annotated[list[str] | None, Query()] = None,
+    wait: EventWait = 0,
+) -> Response:
+    """Give every durable entry, messages and service events, by seq.
+
+    With `wait` it is a long poll: an empty page is only given when nothing came in that time.
+    """
+
+    async def page() -> tuple[list[Row], bool]:
+        return await service.queries.rows(
+            caller.tenant_id,
+            session_id,
+            after=after,
+            before=before,
+            limit=limit,
+            is_descending=order == "desc",
+            run_id=run_id,
+            types=types,
+        )
+
+    rows, has_more = await page()
+    if not rows and wait:
+        with service.stream_slots.hold(caller, session_id):
+            is_there = await service.queries.something_new(
+                caller.tenant_id, session_id, after=after, wait_s=wait, run_id=run_id, types=types
+            )
+        rows, has_more = await page() if is_there else (rows, has_more)
+    return _page([_entry(row) for row in rows], rows, has_more=has_more)
+
+
+@router.get(
+    "/v1/sessions/{session_id}/messages",
+    operation_id="session_messages",
+    summary="Read a session's transcript",
+    response_model=MessagePage,
+)
+async def messages(
+    session_id: str,
+    service: ServiceDep,
+    caller: CallerDep,
+    after: Seq = 0,
+    before: Seq | None = None,
+    limit: LogLimit = 100,
+    order: Order = "asc",
+) -> Response:
+    """Give the SDK messages alone, verbatim."""
+    rows, has_more = await service.queries.rows(
+        caller.tenant_id,
+        session_id,
+        after=after,
+        before=before,
+        limit=limit,
+        is_descending=order == "desc",
+        kind="message",
+    )
+    return _page([row.body for row in rows], rows, has_more=has_more)
+
+
+@router.get(
+    "/v1/sessions/{session_id}/stream",
+    operation_id="session_stream",
+    summary="Follow a session",
+    responses=STREAM,
+    response_class=Response,
+)
+async def stream(
+    session_id: str,
+    request: Request,
+    service: ServiceDep,
+    caller: CallerDep,
+    after: str | None = None,
+    last_event_id: LastEventId = None,
+    previews: SessionPreviews = "none",
+    envelope: Envelope = False,
+) -> Response:
+    """Give the session's events beyond the cursor, then live ones, across runs."""
+    cursor = stream_start(last_event_id, after)
+    session = await service.queries.check_cursor(caller.tenant_id, session_id, cursor or 0)
+    start_at = session.last_seq if cursor == -1 else cursor or 0
+    return StreamResponse(
+        service.queries.follow_session(
+            caller.tenant_id, session_id, after=start_at, previews=previews
+        ),
+        Subject(session_id, None, start_at),
+        form=form_of(request, is_wrapped=envelope),
+        pace=pace(service),
+        slot=lambda: service.stream_slots.hold(caller, session_id),
+    )
+
+
+def _entry(row: Row) -> str:
+    """Wrap a row; its data stays the exact JSON that readers got."""
+    at = wire_time(row.at) if row.at else None
+    head = orjson.dumps({"seq": row.seq, "at": at, "run_id": row.run_id, "kind": row.kind})
+    data = row.body if row.kind == "message" else service_json(row)
+    return f'{head.decode()[:-1]},"data":{data}}}'
+
+
+def _page(items: list[str], rows: list[Row], *, has_more: bool) -> Response:
+    following = rows[-1].seq if has_more else "null"
+    more = "true" if has_more else "false"
+    body = f'{{"data":[{",".join(items)}],"has_more":{more},"next_after":{following}}}'
+    return Response(body, media_type="application/json")
