@@ -78,11 +78,16 @@ async def database(postgres: str) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def open_stage(
-    scratch: Path, dsn: str, *, role: Any = "serve", **groups: Mapping[str, Any]
+    scratch: Path,
+    dsn: str,
+    *,
+    role: Any = "serve",
+    api: MessagesApi | None = None,
+    **groups: Mapping[str, Any],
 ) -> AsyncIterator[Stage]:
-    """Serve with these settings laid over ones that suit tests."""
+    """Serve with these settings laid over ones that suit tests, with a model of its own."""
     folder, root = _folders(scratch)
-    async with MessagesApi() as model:
+    async with api or MessagesApi() as model:
         defaults: dict[str, dict[str, Any]] = {
             "database": {"url": SecretStr(dsn), "pool_size": 5},
             "model": {"api_key": SecretStr("sk-test"), "base_url": model.base_url},

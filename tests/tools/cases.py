@@ -1,28 +1,33 @@
-"""Cases of tool behaviour as data: how they are set up, run and compared.
+"""Cases of tool behaviour as data: how they are set up, played and compared.
 
-A line of `tests/spec/tool_cases_core.jsonl` is a case: `setup` (files, mtimes, modes, symlinks,
-dirs), `calls` in order (an inner list is one response with several calls; `between` happens just
-before a call, outside the agent), and `expect`: about the last call, in `each` about every call,
-in `file_after` about the files at the end. `ours` names the decision by which a case departs from
-what was observed.
+A line of `tests/spec/tool_cases.jsonl` is a case: `setup` (files, mtimes, modes, symlinks, dirs),
+`calls` in order (an inner list is one response with several calls; `between` happens just before a
+response, outside the agent), and `expect`: about the last call, in `each` about every call, in
+`file_after` about the files at the end. `our_outcomes.py` says where we depart.
 """
 
 import base64
 import json
 import os
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.domain.tools import ToolResult
-from tests.tools.desk import Desk
+from app.providers.script import Step
+from tests.tools.folder import Folder
+from tests.tools.our_outcomes import Json, Ours
 
-CASES_FILE = Path(__file__).parent.parent / "spec" / "tool_cases_core.jsonl"
-Json = dict[str, Any]  # cases are JSON objects of many shapes
+CASES_FILE = Path(__file__).parent.parent / "spec" / "tool_cases.jsonl"
 
 KINDS = {
     "already_exists": "already exists",
+    "bad_json": "not a notebook",
     "binary_file": "is a binary file",
+    "cell_id_missing": "cell_id is needed",
+    "cell_type_missing": "cell_type is needed",
+    "cwd_reset": "directory is .* again",
     "empty": "is empty",
     "empty_file": "<system-reminder>.*is empty",
     "encoding": r"the file (is not valid|contains NUL)|\[The file (is not valid|contains NUL)",
@@ -31,12 +36,15 @@ KINDS = {
     "is_directory": "is a folder",
     "is_notebook": "is a notebook",
     "missing_file": "does not exist",
+    "moved_to_background": "background",
     "no_files": "^No files found",
     "no_matches": "^No matches found",
     "no_output": r"^\(\w+ completed with no output\)$",
+    "no_task": "not found",
     "not_read_yet": "was not read in this session",
     "not_unique": "occurs [0-9]+ times",
     "offset_past_end": "nothing at offset",
+    "outside": "outside the session's folders",
     "stale": "has changed since",
     "stale_but_applied": "had changed on disk",
     "string_not_found": "was not found",
@@ -44,42 +52,88 @@ KINDS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The outcome of a call as clients and the model see it."""
+
+    content: str | list[Json]
+    is_error: bool
+    structured: Any
+    """`tool_use_result`."""
+
+
 def load() -> list[Json]:
     return [json.loads(line) for line in CASES_FILE.read_text("utf-8").splitlines()]
 
 
-async def run(case: Json, desk: Desk) -> list[ToolResult]:
-    arrange(case["setup"], desk)
-    results = []
-    for step in case["calls"]:
-        for call in step if isinstance(step, list) else [step]:
-            change(call.get("between", {}), desk)
-            given = json.loads(json.dumps(call["input"]).replace("${WS}", "/workspace"))
-            results.append(await desk.call_with(call["tool"], given))
-    return results
+def ours(case: Json, departure: Ours | None) -> Json:
+    """Give what is expected of us."""
+    if departure is None:
+        return dict(case["expect"])
+    expect = case["expect"] | departure.expect
+    if departure.each:
+        expect["each"] = [
+            departure.each.get(n, observed) for n, observed in enumerate(expect["each"])
+        ]
+    return dict(expect)
 
 
-def arrange(setup: Json, desk: Desk) -> None:
-    for folder in setup.get("dirs", []):
-        desk.mkdir(folder)
+# -- playing ------------------------------------------------------------------------------------
+
+
+def responses(case: Json) -> list[list[Json]]:
+    """Give the calls of each response."""
+    return [step if isinstance(step, list) else [step] for step in case["calls"]]
+
+
+def answer_of_model(case: Json, number: int, folder: Folder) -> Step:
+    """Do what happens before the response of this number, and give it."""
+    steps = responses(case)
+    if number >= len(steps):
+        return Step(blocks=({"text": "That is all."},))
+    for call in steps[number]:
+        change(call.get("between", {}), folder)
+    return Step(
+        blocks=tuple(
+            {
+                "tool": call["tool"],
+                "input": json.loads(in_our_view(json.dumps(call["input"]))),
+                "id": f"toolu_{number}_{index}",
+            }
+            for index, call in enumerate(steps[number])
+        )
+    )
+
+
+def call_ids(case: Json) -> list[str]:
+    return [
+        f"toolu_{number}_{index}"
+        for number, calls in enumerate(responses(case))
+        for index, _ in enumerate(calls)
+    ]
+
+
+def arrange(setup: Json, folder: Folder) -> None:
+    for path in setup.get("dirs", []):
+        folder.mkdir(path)
     for path, content in setup.get("files", {}).items():
-        desk.put(path, content_of(content))
+        folder.put(path, content_of(content))
     for path, target in setup.get("symlinks", {}).items():
-        desk.symlink(path, target.replace("${WS}", "/workspace"))
+        folder.symlink(path, in_our_view(target))
     for path, mode in setup.get("modes", {}).items():
-        (desk.dirs.ws / path).chmod(int(str(mode), 8))
+        (folder.ws / path).chmod(mode)
     for path, mtime_s in setup.get("mtimes", {}).items():
-        os.utime(desk.dirs.ws / path, (mtime_s, mtime_s))
+        os.utime(folder.ws / path, (mtime_s, mtime_s))
 
 
-def change(between: Json, desk: Desk) -> None:
+def change(between: Json, folder: Folder) -> None:
     for path in between.get("delete", []):
-        (desk.dirs.ws / path).unlink()
+        (folder.ws / path).unlink()
     for path, content in between.get("files", {}).items():
-        desk.put(path, content_of(content))
-        desk.later(path)
+        folder.put(path, content_of(content))
+        folder.later(path)
     for path, mtime_s in between.get("mtimes", {}).items():
-        os.utime(desk.dirs.ws / path, (mtime_s, mtime_s))
+        os.utime(folder.ws / path, (mtime_s, mtime_s))
 
 
 def content_of(value: str | Json) -> bytes:
@@ -93,30 +147,41 @@ def content_of(value: str | Json) -> bytes:
     return str(text * times).encode()
 
 
-def check(case: Json, results: list[ToolResult], desk: Desk) -> None:
-    expect = case["expect"]
+def in_our_view(text: str) -> str:
+    return text.replace("${WS}", "/workspace").replace("${OUT}", "/outside")
+
+
+# -- comparing ----------------------------------------------------------------------------------
+
+
+def check(case: Json, expect: Json, answers: Sequence[Answer], folder: Folder) -> None:
     for index, expected in enumerate(expect.get("each", [])):
-        compare(expected, results[index], f"call {index}")
-    compare(expect, results[-1], "the last call")
+        compare(expected, answers[index], f"call {index}")
+    compare(expect, answers[-1], "the last call")
+    for path, cells in expect.get("notebook_cells_after", {}).items():
+        assert cells_of(folder.content(path)) == cells, path
     for path, content in expect.get("file_after", {}).items():
-        assert desk.content(path) == content_of(content), path
+        assert folder.content(path) == content_of(content), path
     if "file_after" in expect:
-        left = {
-            str(p.relative_to(desk.dirs.ws)) for p in desk.dirs.ws.rglob("*") if p.is_file()
-        } - set(expect["file_after"])
+        left = {str(p.relative_to(folder.ws)) for p in folder.ws.rglob("*") if p.is_file()}
         # Only small files are listed; those that the case made are told from the rest.
-        assert left <= set(case["setup"].get("files", {})) | set(case["setup"].get("symlinks", {}))
+        made = case["setup"].get("files", {}).keys() | case["setup"].get("symlinks", {}).keys()
+        assert left - expect["file_after"].keys() <= made
 
 
-def compare(expected: Json, result: ToolResult, where: str) -> None:
-    text = result.content if isinstance(result.content, str) else json.dumps(result.content)
-    assert bool(result.is_error) == expected["is_error"], f"{where}: {text[:500]}"
+def compare(expected: Json, answer: Answer, where: str) -> None:
+    text = answer.content if isinstance(answer.content, str) else json.dumps(answer.content)
+    assert answer.is_error == expected["is_error"], f"{where}: {text[:500]}"
     if "result_equals" in expected:
-        assert text == expected["result_equals"].replace("${WS}", "/workspace"), where
+        assert text == in_our_view(expected["result_equals"]), where
     for part in expected.get("contains", []):
-        assert part.replace("${WS}", "/workspace") in text, f"{where}: {text[:500]}"
+        assert in_our_view(part) in text, f"{where}: {text[:500]}"
     for part in expected.get("not_contains", []):
-        assert part.replace("${WS}", "/workspace") not in text, f"{where}: {text[:500]}"
-    if "kind" in expected:
-        found = re.search(KINDS[expected["kind"]], text, re.DOTALL | re.MULTILINE)
-        assert found, f"{where} is no {expected['kind']}: {text[:500]}"
+        assert in_our_view(part) not in text, f"{where}: {text[:500]}"
+    if (kind := expected.get("kind")) is not None:
+        found = re.search(KINDS[kind], text, re.DOTALL | re.MULTILINE)
+        assert found, f"{where} is no {kind}: {text[:500]}"
+
+
+def cells_of(notebook: bytes) -> list[list[str]]:
+    return [[cell["cell_type"], "".join(cell["source"])] for cell in json.loads(notebook)["cells"]]

@@ -1,6 +1,5 @@
 """A session's files and tools, for tests: real folders, the real sandbox, the real toolbox."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -10,6 +9,7 @@ from app.tools.builtin import BUILTIN_TOOLS
 from app.tools.toolbox import Toolbox
 from app.tools.workspace import Workspace
 from tests.sandbox.rooms import SANDBOX_UID, Rooms
+from tests.tools.folder import Folder
 
 
 @dataclass
@@ -48,35 +48,24 @@ class Desk:
 
     # -- behind the agent's back ----------------------------------------------------------------
 
+    @property
+    def folder(self) -> Folder:
+        return Folder(self.dirs.ws)
+
     def put(self, path: str, content: str | bytes = b"") -> None:
-        """Make a file as the sandbox's user would."""
-        target = self.dirs.ws / path
-        self.mkdir(str(target.parent.relative_to(self.dirs.ws)))
-        target.write_bytes(content.encode() if isinstance(content, str) else content)
-        self.own(path)
+        self.folder.put(path, content)
 
     def mkdir(self, path: str) -> None:
-        for folder in reversed([self.dirs.ws / path, *(self.dirs.ws / path).parents]):
-            if folder.is_relative_to(self.dirs.ws) and not folder.exists():
-                folder.mkdir()
-                self.own(str(folder.relative_to(self.dirs.ws)))
-
-    def own(self, path: str) -> None:
-        if SANDBOX_UID is not None:
-            os.chown(self.dirs.ws / path, SANDBOX_UID, SANDBOX_UID, follow_symlinks=False)
+        self.folder.mkdir(path)
 
     def symlink(self, path: str, target: str) -> None:
-        (self.dirs.ws / path).symlink_to(target)
-        self.own(path)
+        self.folder.symlink(path, target)
 
     def later(self, path: str, by_s: int = 1) -> None:
-        """Move a file's time on, as if it had been changed a while after."""
-        status = (self.dirs.ws / path).stat()
-        changed_ns = status.st_mtime_ns + by_s * 10**9
-        os.utime(self.dirs.ws / path, ns=(changed_ns, changed_ns))
+        self.folder.later(path, by_s)
 
     def content(self, path: str) -> bytes:
-        return (self.dirs.ws / path).read_bytes()
+        return self.folder.content(path)
 
 
 MakeDesk = Callable[[], Desk]

@@ -1,8 +1,6 @@
 """Bash in the real sandbox, through the toolbox."""
 
-import json
 import time
-from pathlib import Path
 
 import pytest
 
@@ -12,18 +10,9 @@ from app.tools.builtin.bash import bash_tool
 from app.tools.shell import is_silent, meaning_of_status_1, printed_file
 from app.tools.workspace import Workspace
 from tests.sandbox.rooms import SANDBOX_UID, Rooms, marked_sleep, processes
-from tests.tools import cases
 from tests.tools.desk import Desk, text_of
 
 pytestmark = pytest.mark.platform
-
-_FILE = Path(__file__).parent.parent / "spec" / "tool_cases_bash.jsonl"
-CASES: list[cases.Json] = [json.loads(line) for line in _FILE.read_text("utf-8").splitlines()]
-
-
-@pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
-async def test_a_case_of_bash_holds(case: cases.Json, desk: Desk) -> None:
-    cases.check(case, await cases.run(case, desk), desk)
 
 
 async def test_success_says_that_it_is_no_error_and_carries_the_structured_form(desk: Desk) -> None:
@@ -106,7 +95,7 @@ async def test_a_directory_that_is_gone_is_told_and_left(desk: Desk) -> None:
 async def test_a_directory_may_have_any_name(desk: Desk, name: str) -> None:
     desk.mkdir(name)
     (desk.dirs.ws / "go").write_text(f"/workspace/{name}")
-    desk.own("go")
+    desk.folder.own("go")
     await desk.bash('IFS= read -r -d "" d <go; cd -- "$d"')
     assert desk.memory.cwd == f"/workspace/{name}"
     await desk.bash("touch was-here")

@@ -5,7 +5,7 @@ import posixpath
 from app.domain.tools import ToolResult
 from app.errors import ToolFailed
 from app.tools.builtin.read_image import IMAGE_EXTENSIONS, read_image
-from app.tools.builtin.read_text import EMPTY_FILE, Span, read_text
+from app.tools.builtin.read_text import Span, empty_text, read_text
 from app.tools.failures import no_such_file
 from app.tools.images import image_kind
 from app.tools.open_file import OpenFile, use
@@ -49,7 +49,7 @@ async def read_tool(given: ReadInput, context: ToolContext) -> ToolResult:
     """Show text or an image, by the extension and the first bytes."""
     path = context.workspace.absolute(given.file_path, context.cwd)
     if path == "/dev/null":
-        return ToolResult(EMPTY_FILE)
+        return empty_text(given.file_path)
     try:
         file = context.workspace.open(path)
     except FileNotFoundError:

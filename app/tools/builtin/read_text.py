@@ -20,7 +20,7 @@ _LARGE_BYTES = 4 * 1024 * 1024
 """The most that is ever shown; `allow_large` lifts the other caps."""
 _BYTES_PER_TOKEN = 4
 
-EMPTY_FILE = "<system-reminder>The file exists, but it is empty.</system-reminder>"
+_EMPTY_FILE = "<system-reminder>The file exists, but it is empty.</system-reminder>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def _too_many_tokens(path: str, tokens: int) -> ToolFailed:
 
 def _nothing(given_path: str, path: str, span: Span, text: _Text, file: OpenFile) -> ToolResult:
     """Tell that the file is empty, or that the window starts past its end."""
-    note, count = EMPTY_FILE, 1
+    note, count = _EMPTY_FILE, 1
     if span.first:
         count = 0
         note = (
@@ -154,6 +154,13 @@ def _nothing(given_path: str, path: str, span: Span, text: _Text, file: OpenFile
         structured={"type": "text", "file": shown_file},
         facts=saw(path, text.sha256, file.version, partial=partial),
     )
+
+
+def empty_text(given_path: str) -> ToolResult:
+    """Give what is told of an empty file, for one that is not there to be opened."""
+    text = _Text([""], 1, Decoded(""), "")
+    shown_file = _structured(given_path, Span(), [""], text)
+    return ToolResult(_EMPTY_FILE, structured={"type": "text", "file": shown_file})
 
 
 def _structured(
