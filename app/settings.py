@@ -83,6 +83,17 @@ class ModelSettings(_Group):
     """Longest silence inside an answer."""
     max_retries: Annotated[int, Field(ge=0, le=100)] = 10
     """Tries after the first one, for each model request."""
+    retry_first_delay_s: Positive = 0.5
+    """Wait before the first of them. It doubles from one to the next; a provider's `retry-after`
+    comes before it."""
+    retry_longest_delay_s: Positive = 32.0
+    """Where the doubling stops."""
+    retry_longest_asked_delay_s: Positive = 300.0
+    """Longest wait that a provider may ask for."""
+    retry_jitter: Annotated[float, Field(ge=0, le=1)] = 0.25
+    """Share of each wait that is added at random, at the most."""
+    overloads_before_fallback: Count = 3
+    """Tries that find a model overloaded before a run's `fallback_model` is asked."""
 
 
 class EngineSettings(_Group):

@@ -14,7 +14,8 @@ from pydantic import SecretStr
 from sqlalchemy.exc import DBAPIError
 from ulid import ULID
 
-from app.agent.effects import Clock, Effects, Inbox, Models
+from app.agent.effects import Clock, Effects, Inbox, Model, Models
+from app.agent.retries import RetryRules
 from app.agent.state import RunInfo
 from app.domain.options import AgentOptions
 from app.domain.tools import ToolSpec
@@ -52,7 +53,7 @@ from app.sandbox.programs import Programs, install_programs
 from app.sandbox.selftest import check_sandbox
 from app.sandbox.strays import end_strays
 from app.sandbox.unsandboxed import Unsandboxed
-from app.settings import Settings, StreamSettings
+from app.settings import ModelSettings, Settings, StreamSettings
 from app.store.bus import Bus, open_bus
 from app.store.embedded import EmbeddedPostgres, ensure_running
 from app.store.engine import GONE, Database, open_database
@@ -180,7 +181,7 @@ class HostParts:
     sandbox: Literal["bubblewrap", "none"]
     sandbox_uid: int
     api_key_source: str
-    max_retries: int
+    retries: RetryRules
     version: str
 
     def describe(self, lease: Lease, work: Work) -> RunInfo:
@@ -193,7 +194,7 @@ class HostParts:
             api_key_source="demo" if options.model == DEMO_MODEL else self.api_key_source,
             version=f"{self.version} (Treadle)",
             sandbox=self.sandbox,
-            max_retries=self.max_retries,
+            retries=self.retries,
             elapsed_ms=work.elapsed_ms,
             began_s=self.stamps.clock.monotonic(),
         )
@@ -224,7 +225,7 @@ class HostParts:
                 disabled=self._disabled(options),
             )
             yield Effects(
-                model=self._model(options.model or ""),
+                model=self._model(options),
                 tools=PreparedToolbox(
                     toolbox, lambda: asyncio.to_thread(self._prepare, work, place)
                 ),
@@ -235,11 +236,13 @@ class HostParts:
                 clock=self.stamps.clock,
             )
 
-    def _model(self, name: str) -> Any:  # noqa: ANN401 - the seam's protocol, as the set gives it
+    def _model(self, options: AgentOptions) -> Model:
         try:
-            return self.providers.model(name)
+            for name in filter(None, (options.model, options.fallback_model)):
+                self.providers.model(name)
         except NoProvider as error:
             raise WorkspaceUnavailable(error.detail) from None
+        return self.providers
 
     def _root(self, work: Work) -> str:
         if self.sandbox == "bubblewrap":
@@ -330,7 +333,7 @@ async def open_service(
                 sandbox=settings.sandbox,
                 sandbox_uid=settings.workspace.sandbox_uid,
                 api_key_source=_api_key_source(settings),
-                max_retries=settings.model.max_retries,
+                retries=_retry_rules(settings.model),
                 version=version(),
             )
             worker = await stack.enter_async_context(
@@ -473,6 +476,17 @@ def _api_key_source(settings: Settings) -> str:
     if settings.model.api_key is not None:
         return "ANTHROPIC_API_KEY"
     return "ANTHROPIC_AUTH_TOKEN" if settings.model.auth_token is not None else "none"
+
+
+def _retry_rules(model: ModelSettings) -> RetryRules:
+    return RetryRules(
+        max_retries=model.max_retries,
+        first_delay_s=model.retry_first_delay_s,
+        longest_delay_s=model.retry_longest_delay_s,
+        longest_asked_delay_s=model.retry_longest_asked_delay_s,
+        jitter=model.retry_jitter,
+        overloads_before_fallback=model.overloads_before_fallback,
+    )
 
 
 def _policy(settings: Settings, providers: ProviderSet, models: Models) -> Policy:

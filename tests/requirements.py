@@ -67,6 +67,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     "loop:retries": Requirement(
         "Failed requests are retried: 0.5 s doubling, jitter, retry-after first.", "B26, loop 4.7"
     ),
+    "loop:fallback": Requirement(
+        "A model that fails is replaced by the run's fallback; the next run tries it again.",
+        "loop 4.3",
+    ),
     "loop:empty-response": Requirement("An empty response is nudged once a run.", "B26"),
     "loop:ledger": Requirement("Money is the sum of the ledger, lost responses included.", "B23"),
     "loop:resume": Requirement(

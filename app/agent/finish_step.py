@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Collection
 from decimal import Decimal
-from typing import Literal
+from typing import Any, Literal
 
 from app.agent.effects import Stamps
 from app.agent.results import LOST_TEXT, note_entry, result_entry
@@ -10,20 +10,18 @@ from app.agent.state import Advance, LoopState
 from app.domain.blocks import TextBlock, ToolUseBlock
 from app.domain.journal import Batch, Entry
 from app.domain.messages import (
-    NO_STATUS,
     ApiMessage,
     AssistantMessage,
-    ResultMessage,
     ResultSubtype,
     WireModelUsage,
     WireUsage,
     wire_time,
 )
 from app.domain.model import PartialResponse
+from app.domain.results import NO_STATUS, ErrorResult, SuccessResult, TerminalReason
 from app.domain.runs import EndReason, Outcome
 from app.domain.tools import ToolResult
-from app.domain.usage import LedgerRow, Spend, Usage
-from app.errors import ContextTooLong, ModelError, ModelUnreachable
+from app.domain.usage import LedgerRow, Spend
 
 INTERRUPTED_TEXT = "The user stopped the run before this call finished; its effect is unknown."
 UNSTARTED_TEXT = "The user stopped the run before this call began, so it did nothing."
@@ -71,46 +69,6 @@ def budget_spent(state: LoopState, effects: Stamps, ledger: tuple[LedgerRow, ...
     )
 
 
-def failure(
-    error: ModelError, state: LoopState, effects: Stamps, ledger: tuple[LedgerRow, ...] = ()
-) -> Batch:
-    """End a run whose model request failed for good (decisions B5).
-
-    `state` holds the ledger rows already. The synthetic message is never sent to a model.
-    """
-    status = f" {error.status}" if error.status else ""
-    text = f"API error{status}: {error.message}"
-    notice = AssistantMessage(
-        session_id=state.run.session_id,
-        uuid=effects.clock.uuid(),
-        message=ApiMessage(
-            id=effects.clock.uuid(),
-            model="<synthetic>",
-            content=[TextBlock(text=text)],
-            stop_reason="stop_sequence",
-            stop_sequence="",
-            usage=WireUsage.of(Usage()),
-        ),
-        timestamp=wire_time(effects.clock.now()),
-        error="server_error" if _is_outage(error) else error.category,
-        is_api_error_message=True,
-        request_id=error.request_id,
-        api_error_status=error.status,
-        api_error_type=error.error_type,
-    )
-    return result_batch(
-        state,
-        effects,
-        subtype="error_during_execution",
-        terminal_reason=_terminal_reason(error),
-        end_reason="model_error",
-        errors=(text,),
-        api_error_status=error.status,
-        ledger=ledger,
-        before=(Entry.of(notice),),
-    )
-
-
 def interrupted(
     state: LoopState,
     effects: Stamps,
@@ -146,7 +104,11 @@ def interrupted(
 
 
 def abandoned(state: LoopState, effects: Stamps, *, end_reason: EndReason, why: str) -> Batch:
-    """End a run that cannot go on (decisions B17): cost from the ledger, no stop reason."""
+    """End a run that cannot go on: cost from the ledger, open calls told as lost.
+
+    A run that lost its hosts has no stop reason (decisions B17); every other keeps that of its
+    last finished response.
+    """
     return result_batch(
         state,
         effects,
@@ -154,7 +116,7 @@ def abandoned(state: LoopState, effects: Stamps, *, end_reason: EndReason, why: 
         terminal_reason=None,
         end_reason=end_reason,
         errors=(why,),
-        has_stop_reason=False,
+        has_stop_reason=end_reason != "worker_lost",
         before=tuple(
             result_entry(call.id, ToolResult(LOST_TEXT, is_error=True), state, effects)
             for call in state.open_calls
@@ -167,10 +129,12 @@ def result_batch(
     effects: Stamps,
     *,
     subtype: ResultSubtype = "success",
-    terminal_reason: str | None = "completed",
+    terminal_reason: TerminalReason | None = "completed",
     end_reason: EndReason | None = None,
     errors: tuple[str, ...] = (),
     api_error_status: int | None = NO_STATUS,
+    api_error_type: str | None = None,
+    api_error: str | None = None,
     has_stop_reason: bool = True,
     ledger: tuple[LedgerRow, ...] = (),
     before: tuple[Entry, ...] = (),
@@ -179,28 +143,35 @@ def result_batch(
     is_error = subtype != "success"
     stop_reason = state.stop_reason if has_stop_reason else None
     total = state.spent_before.merged(state.spend)
-    message = ResultMessage(
-        session_id=state.run.session_id,
-        uuid=effects.clock.uuid(),
-        subtype=subtype,
-        is_error=is_error,
-        duration_ms=elapsed_ms(state, effects),
-        duration_api_ms=total.api_ms,
-        num_turns=state.responses,
-        stop_reason=stop_reason,
-        terminal_reason=terminal_reason,
-        total_cost_usd=float(total.cost_usd),
-        usage=WireUsage.of(state.spend.main_thread),
-        modelUsage=_by_model(total, effects),
-        model_usage_since_last_result=_by_model(state.spend, effects),
-        permission_denials=list(state.denials),
-        result=None if is_error else state.last_text,
-        errors=list(errors) or None,
-        api_error_status=api_error_status if is_error else None,
-        ttft_ms=None if is_error else state.ttft_ms,
-        user_message_uuid=state.client_uuids[0] if state.client_uuids else None,
-        user_message_uuids=list(state.client_uuids) or None,
-    )
+    common: dict[str, Any] = {
+        "session_id": state.run.session_id,
+        "uuid": effects.clock.uuid(),
+        "duration_ms": elapsed_ms(state, effects),
+        "duration_api_ms": total.api_ms,
+        "num_turns": state.responses,
+        "stop_reason": stop_reason,
+        "terminal_reason": terminal_reason,
+        "total_cost_usd": float(total.cost_usd),
+        "usage": WireUsage.of(state.spend.main_thread),
+        "modelUsage": _by_model(total, effects),
+        "model_usage_since_last_result": _by_model(state.spend, effects),
+        "permission_denials": list(state.denials),
+        "safety_stops": int(stop_reason == "refusal"),
+        "user_message_uuid": state.client_uuids[0] if state.client_uuids else None,
+        "user_message_uuids": list(state.client_uuids) or None,
+    }
+    message: SuccessResult | ErrorResult
+    if subtype == "success":
+        message = SuccessResult(result=state.last_text, ttft_ms=state.ttft_ms, **common)
+    else:
+        message = ErrorResult(
+            subtype=subtype,
+            errors=list(errors),
+            api_error_status=api_error_status,
+            api_error_type=api_error_type,
+            api_error=api_error,
+            **common,
+        )
     outcome = Outcome(
         subtype=subtype,
         end_reason=end_reason or ("refusal" if stop_reason == "refusal" else "completed"),
@@ -231,17 +202,6 @@ def _by_model(spend: Spend, effects: Stamps) -> dict[str, WireModelUsage]:
         model: WireModelUsage.of(part, models.limits(model), models.canonical(model))
         for model, part in spend.by_model.items()
     }
-
-
-def _is_outage(error: ModelError) -> bool:
-    # `api_retry` tells an overload and a lost connection apart; `assistant.error` does not.
-    return error.category == "overloaded" or isinstance(error, ModelUnreachable)
-
-
-def _terminal_reason(error: ModelError) -> str:
-    if isinstance(error, ContextTooLong):
-        return "prompt_too_long"
-    return "image_error" if error.status == 413 else "api_error"
 
 
 def _rejection(

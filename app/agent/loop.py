@@ -36,8 +36,8 @@ def perform(step: Step, state: LoopState, effects: Effects) -> AsyncGenerator[Ad
             return ask_model(state, effects)
         case RunTools(calls):
             return run_tools(calls, state, effects)
-        case RefuseTools(calls):
-            return refuse_tools(calls, state, effects)
+        case RefuseTools(calls, why):
+            return refuse_tools(calls, why, state, effects)
         case Nudge():
             return nudge(state, effects)
         case Finish(cause):

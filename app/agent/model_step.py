@@ -7,16 +7,16 @@ from dataclasses import replace
 import orjson
 
 from app.agent.effects import Effects
-from app.agent.finish_step import budget_spent, ending, failure, result_batch
+from app.agent.failure_step import after_failure, billed
+from app.agent.finish_step import ending, result_batch
 from app.agent.prompt import system_texts
 from app.agent.start_step import take_in
 from app.agent.state import EMPTY_RESPONSE, Advance, LoopState
-from app.agent.steps import Finish, next_step
+from app.agent.steps import FINAL_WITHOUT_TEXT, Finish, next_step
 from app.domain.blocks import Block, TextBlock, ToolUseBlock
 from app.domain.journal import Batch, Entry
 from app.domain.messages import (
     ApiMessage,
-    ApiRetryMessage,
     AssistantMessage,
     UserContent,
     UserMessage,
@@ -25,25 +25,23 @@ from app.domain.messages import (
 )
 from app.domain.model import ModelRequest, ModelResponse
 from app.domain.text import MAX_JSON_DEPTH, is_too_deep
-from app.domain.usage import LedgerRow, Usage
+from app.domain.usage import LedgerRow
 from app.errors import ModelError
 
 NUDGE_TEXT = "Your last response was empty. Go on with the task, or say what you found."
-FIRST_DELAY_S = 0.5
-LONGEST_DELAY_S = 32.0
 UNPARSED = "__unparsedToolInput"
 """Where input stands that cannot be used as it came: the toolbox refuses such a call."""
-LONGEST_ASKED_DELAY_S = 300.0
-"""A provider that asks for a longer wait is asked again after this one."""
-JITTER = 0.25
-"""Share of the delay that is added at random, at the most. Figures: loop 4.7."""
+
+
+_LIMITS = frozenset({"max_tokens", "model_context_window_exceeded"})
 
 
 async def ask_model(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
-    """Make a model request until it succeeds, cannot succeed, or the retries are used up.
+    """Make one try of a model request; after one that failed, wait as long as the next has to.
 
-    Prompts that came meanwhile enter the conversation first (decisions B25); before the first
-    response there is nothing yet that they could steer.
+    The loop comes back for the next try, which is counted by the journal: a host that takes the
+    run over goes on counting. Prompts that came meanwhile enter the conversation first (decisions
+    B25); before the first response there is nothing yet that they could steer.
     """
     prompts = await effects.inbox.take(steers=True) if state.responses else ()
     if prompts:
@@ -51,30 +49,17 @@ async def ask_model(state: LoopState, effects: Effects) -> AsyncGenerator[Advanc
         yield taken
         state = taken.state
     request = build_request(state, effects)
-    attempt = 0
-    while True:
-        started = effects.clock.monotonic()
-        try:
-            response = await _respond(request, effects)
-        except ModelError as error:
-            billed = _billed(error, request, effects, started)
-            spent = state.apply(Batch(ledger=billed))
-            attempt += 1
-            if not error.can_retry or attempt > state.run.max_retries:
-                yield state.after(failure(error, spent, effects, billed))
-                return
-            if spent.is_over_budget:
-                yield state.after(budget_spent(spent, effects, billed))
-                return
-            delay_s = retry_delay_s(attempt, error, effects.clock.jitter())
-            told = _retry(error, attempt, delay_s, state, effects)
-            retried = state.after(Batch((told,), billed))
-            yield retried
-            state = retried.state
-            await effects.clock.sleep(delay_s)
-        else:
-            yield _final(state.after(answered(response, state, effects)), effects)
-            return
+    started = effects.clock.monotonic()
+    try:
+        response = await _respond(request, effects)
+    except ModelError as error:
+        cost = billed(error, request, effects, started)
+        failed, wait_s = after_failure(error, cost, state, effects)
+        yield failed
+        if wait_s:
+            await effects.clock.sleep(wait_s)
+    else:
+        yield _final(state.after(answered(response, state, effects)), effects)
 
 
 def _final(advance: Advance, effects: Effects) -> Advance:
@@ -94,21 +79,12 @@ async def nudge(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
     yield state.after(Batch((told,)))
 
 
-def retry_delay_s(attempt: int, error: ModelError, jitter: float) -> float:
-    """Give the wait before try `attempt + 1`; `jitter` is in [0, 1). The provider's word wins."""
-    base = min(FIRST_DELAY_S * 2.0 ** (attempt - 1), LONGEST_DELAY_S)
-    if error.retry_after_s is not None:
-        base = min(error.retry_after_s, LONGEST_ASKED_DELAY_S)
-    return base * (1 + JITTER * jitter)
-
-
 def build_request(state: LoopState, effects: Effects) -> ModelRequest:
     """Build the request for the next response from parts that are encoded already."""
     options = state.run.options
-    model = options.model or ""
     return ModelRequest(
-        model=model,
-        max_tokens=effects.models.limits(model).max_output,
+        model=state.model,
+        max_tokens=effects.models.limits(state.model).max_output,
         system=system_texts(options, state.run.cwd),
         tools=tuple(
             orjson.dumps(
@@ -129,14 +105,14 @@ def build_request(state: LoopState, effects: Effects) -> ModelRequest:
 def answered(response: ModelResponse, state: LoopState, effects: Effects) -> Batch:
     """Give the batch of a complete response: one message a block, journalled together."""
     ledger = (_ledger_row(response, effects),)
-    blocks = list(_sound(response.blocks, state))
+    blocks = list(_sound(_whole(response), state))
     if blocks:
         entries = tuple(
             _block_entry(block, response, state, effects, is_first=index == 0)
             for index, block in enumerate(blocks)
         )
         return Batch(entries, ledger)
-    if state.was_nudged or response.stop_reason in {"refusal", "max_tokens"}:
+    if state.was_nudged or response.stop_reason in FINAL_WITHOUT_TEXT:
         return result_batch(
             state.finished_empty(response.stop_reason).apply(Batch(ledger=ledger)),
             effects,
@@ -162,6 +138,18 @@ async def _respond(request: ModelRequest, effects: Effects) -> ModelResponse:
                 effects.previews.abort(message_id, why)
             raise
     raise RuntimeError("the model's stream ended without a response or an error")
+
+
+def _whole(response: ModelResponse) -> tuple[Block, ...]:
+    """Give the blocks; a call that the output limit cut off before its input began is marked.
+
+    One that was cut in the middle is no JSON, and is marked already (decisions B7).
+    """
+    last = response.blocks[-1] if response.blocks else None
+    if response.stop_reason not in _LIMITS or not isinstance(last, ToolUseBlock) or last.input:
+        return response.blocks
+    cut = last.model_copy(update={"input": {UNPARSED: {"raw": "", "len": 0}}})
+    return (*response.blocks[:-1], cut)
 
 
 def _sound(blocks: Iterable[Block], state: LoopState) -> Iterator[Block]:
@@ -241,39 +229,4 @@ def _ledger_row(response: ModelResponse, effects: Effects) -> LedgerRow:
         cost_usd=effects.models.cost_usd(response.model, response.usage, effects.clock.now()),
         request_id=response.request_id,
         duration_ms=response.duration_ms,
-    )
-
-
-def _billed(
-    error: ModelError, request: ModelRequest, effects: Effects, started: float
-) -> tuple[LedgerRow, ...]:
-    usage: Usage | None = error.usage
-    if usage is None:
-        return ()
-    return (
-        LedgerRow(
-            model=request.model,
-            usage=usage,
-            cost_usd=effects.models.cost_usd(request.model, usage, effects.clock.now()),
-            request_id=error.request_id,
-            http_status=error.status,
-            duration_ms=round((effects.clock.monotonic() - started) * 1000),
-            estimated=True,
-        ),
-    )
-
-
-def _retry(
-    error: ModelError, attempt: int, delay_s: float, state: LoopState, effects: Effects
-) -> Entry:
-    return Entry.of(
-        ApiRetryMessage(
-            session_id=state.run.session_id,
-            uuid=effects.clock.uuid(),
-            attempt=attempt,
-            max_retries=state.run.max_retries,
-            retry_delay_ms=round(delay_s * 1000),
-            error_status=error.status,
-            error=error.category,
-        )
     )

@@ -12,12 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from app.domain.blocks import TextBlock, ToolResultBlock, ToolUseBlock, encode_block
+from app.agent.retries import RetryRules
+from app.domain.blocks import TextBlock, ToolResultBlock, ToolUseBlock, encode_block, is_thinking
 from app.domain.journal import Batch
 from app.domain.messages import (
+    ApiRetryMessage,
     AssistantMessage,
     InitMessage,
     Message,
+    ModelFallbackMessage,
     ResultMessage,
     UserMessage,
 )
@@ -46,7 +49,7 @@ class RunInfo:
     api_key_source: str = "none"
     version: str = ""
     sandbox: str = "bubblewrap"
-    max_retries: int = 10
+    retries: RetryRules = field(default_factory=RetryRules)
     elapsed_ms: int = 0
     """Of earlier attempts of the run, since its first claim."""
     began_s: float = 0.0
@@ -80,6 +83,10 @@ class LoopState:
     """Responses of the run that asked for tools: counted against `max_turns`."""
     pauses: int = 0
     """`pause_turn` responses in a row."""
+    failures: tuple[str, ...] = ()
+    """Categories of the failed tries of the request that is to be made next."""
+    fallback: str | None = None
+    """The model that has taken over for the rest of the run."""
     was_nudged: bool = False
     """Whether an empty response was already answered by a nudge in this run."""
     message_id: str | None = None
@@ -127,6 +134,11 @@ class LoopState:
     def open_calls(self) -> tuple[ToolUseBlock, ...]:
         """Calls of the newest response that have no result yet, in order."""
         return tuple(call for call in self.calls if call.id not in self.results)
+
+    @property
+    def model(self) -> str:
+        """The model that is asked."""
+        return self.fallback or self.run.options.model or ""
 
     @property
     def awaits_model(self) -> bool:
@@ -194,6 +206,8 @@ class _Draft:
         self.responses = state.responses
         self.rounds = state.rounds
         self.pauses = state.pauses
+        self.failures = state.failures
+        self.fallback = state.fallback
         self.was_nudged = state.was_nudged
         self.message_id = state.message_id
         self.stop_reason = state.stop_reason
@@ -220,6 +234,8 @@ class _Draft:
             responses=self.responses,
             rounds=self.rounds,
             pauses=self.pauses,
+            failures=self.failures,
+            fallback=self.fallback,
             was_nudged=self.was_nudged,
             message_id=self.message_id,
             stop_reason=self.stop_reason,
@@ -261,6 +277,11 @@ class _Draft:
                 self.result = message
             case InitMessage():
                 self.has_started = True
+            case ApiRetryMessage():
+                self.failures = (*self.failures, message.error)
+            case ModelFallbackMessage():
+                self.fallback = message.fallback_model
+                self.failures = ()
             case _:
                 pass
 
@@ -275,6 +296,7 @@ class _Draft:
             self.ttft_ms = ttft_ms
         if stop := facts.get(EMPTY_RESPONSE):
             self.responses += stop["responses"]
+            self.failures = ()
             self.stop_reason = stop["stop_reason"]
             self.was_nudged = True
 
@@ -302,6 +324,7 @@ class _Draft:
             self.context.append(ContextMessage("assistant", ()))  # else a paused one goes on
         self.calls, self.results, self.notes = (), {}, ()
         self.message_id = message.message.id
+        self.failures = ()
         if stop_reason is not None:
             self.responses += 1
             self.stop_reason = stop_reason
@@ -330,6 +353,9 @@ def _said(
     tail = (*ordered, *notes)
     if not tail:
         return tuple(context)
+    if context and context[-1].role == "assistant" and all(map(is_thinking, context[-1].blocks)):
+        # The API takes no response of thoughts alone back, unless it is to go on with it.
+        context = context[:-1]
     if context and context[-1].role == "user":
         newest = context[-1]
         return (*context[:-1], ContextMessage("user", (*newest.blocks, *tail)))

@@ -6,6 +6,8 @@ from typing import Literal, TypeAlias
 from app.agent.state import LoopState
 from app.domain.blocks import ToolUseBlock
 
+FINAL_WITHOUT_TEXT = frozenset({"refusal", "max_tokens", "model_context_window_exceeded"})
+"""Stop reasons that explain an empty response: it is no mistake of the model (decisions B6, B7)."""
 MAX_PAUSES = 10
 """`pause_turn` responses in a row before the run ends with what there is."""
 
@@ -29,9 +31,14 @@ class RunTools:
 
 @dataclass(frozen=True, slots=True)
 class RefuseTools:
-    """Close the open calls without running them: the budget is spent (decisions B8)."""
+    """Close the open calls without running them.
+
+    The budget is spent (decisions B8), or the response that asked for them was a refusal: then
+    what it holds is what was there when it was cut short.
+    """
 
     calls: tuple[ToolUseBlock, ...]
+    why: Literal["budget", "refusal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +61,9 @@ def next_step(state: LoopState) -> Step:
     if not state.has_started:
         return Start()
     if state.open_calls:
-        refused = state.is_over_budget
-        return RefuseTools(state.open_calls) if refused else RunTools(state.open_calls)
+        return _next_of_calls(state)
+    if state.stop_reason == "refusal":
+        return Finish("completed")
     if not state.awaits_model:
         return _after_answer(state)
     if state.is_over_budget:
@@ -63,10 +71,18 @@ def next_step(state: LoopState) -> Step:
     return Finish("max_turns") if state.calls and _has_used_up_turns(state) else AskModel()
 
 
+def _next_of_calls(state: LoopState) -> Step:
+    if state.stop_reason == "refusal":
+        return RefuseTools(state.open_calls, "refusal")
+    if state.is_over_budget:
+        return RefuseTools(state.open_calls, "budget")
+    return RunTools(state.open_calls)
+
+
 def _after_answer(state: LoopState) -> Step:
     if state.stop_reason == "pause_turn" and state.pauses <= MAX_PAUSES:
         return Finish("budget") if state.is_over_budget else AskModel()
-    is_empty = not state.last_text.strip() and state.stop_reason not in {"refusal", "max_tokens"}
+    is_empty = not state.last_text.strip() and state.stop_reason not in FINAL_WITHOUT_TEXT
     if is_empty and not state.was_nudged:
         return Finish("budget") if state.is_over_budget else Nudge()
     return Finish("completed")

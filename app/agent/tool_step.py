@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import groupby
+from typing import Literal
 
 from app.agent.effects import Effects
 from app.agent.finish_step import plain_usd
@@ -22,6 +23,7 @@ from app.domain.tools import ToolCall, ToolResult
 from app.permissions.decide import Deny
 
 MAX_PARALLEL_CALLS = 16
+REFUSAL_TEXT = "This call was not made: the response that asked for it ended as a refusal."
 BUDGET_TEXT = "This call was not made: the run's budget of ${budget} is spent."
 
 
@@ -42,11 +44,15 @@ async def run_tools(
 
 
 async def refuse_tools(
-    calls: Sequence[ToolUseBlock], state: LoopState, effects: Effects
+    calls: Sequence[ToolUseBlock],
+    why: Literal["budget", "refusal"],
+    state: LoopState,
+    effects: Effects,
 ) -> AsyncGenerator[Advance]:
-    """Close the open calls with an error result that names the budget (decisions B8)."""
+    """Close the open calls with an error result that says why (decisions B8)."""
     budget = plain_usd(state.run.options.max_budget_usd or Decimal(0))
-    result = ToolResult(BUDGET_TEXT.replace("{budget}", budget), is_error=True)
+    text = REFUSAL_TEXT if why == "refusal" else BUDGET_TEXT.replace("{budget}", budget)
+    result = ToolResult(text, is_error=True)
     refused = tuple(result_entry(call.id, result, state, effects) for call in calls)
     yield state.after(Batch(refused))
 

@@ -114,6 +114,9 @@ class Printer:
             case "api_retry":
                 self._live.drop()
                 self._note(retry_text(body), "yellow")
+            case "model_fallback":
+                self._live.drop()
+                self._note(one_line(str(body.get("content")), 400), "yellow")
             case "permission_denied":
                 self._denied.add(str(body.get("tool_use_id")))
                 self._note(f"  ✗ denied: {one_line(str(body.get('message')), 400)}", "red")

@@ -73,6 +73,15 @@ def parse_block(value: object) -> Block:
     return _ANY_BLOCK.validate_python(value)
 
 
+def is_thinking(encoded: bytes) -> bool:
+    """Whether an encoded block is a thought, redacted or not."""
+    return encoded.startswith(_THOUGHTS)
+
+
+# `type` comes first in what `encode_block` writes.
+_THOUGHTS = (b'{"type":"thinking"', b'{"type":"redacted_thinking"')
+
+
 def encode_block(block: Block) -> bytes:
     """Encode a block once, for requests. Known fields come first, in a fixed order.
 

@@ -32,7 +32,6 @@ UNSUPPORTED_DEFAULTS: Mapping[str, Any] = {
     "enable_file_checkpointing": False,
     "env": {},
     "extra_args": {},
-    "fallback_model": None,
     "fork_session": False,
     "forward_subagent_text": False,
     "hooks": None,
@@ -113,6 +112,9 @@ class AgentOptions(BaseModel):
 
     model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     """A model id or an alias of the operator's. Default: the service's default model."""
+    fallback_model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """The model that takes over for the rest of a run when its own fails: found overloaded several
+    times, failing, unknown to the provider, or refusing what was asked."""
     system_prompt: str | SystemPromptPreset | None = None
     """The system prompt, whole, or the default one with an addition."""
     tools: list[str] | None = None

@@ -1,8 +1,9 @@
 """Which model answers to a name, and who serves it. A new provider is one line in `ProviderSet`."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 
 from app.agent.effects import Model
+from app.domain.model import ModelRequest, ModelResponse, StreamPart
 from app.errors import NoProvider
 
 DEMO_MODEL = "demo"
@@ -24,7 +25,10 @@ def resolve_model(name: str | None, aliases: Mapping[str, str], default: str) ->
 
 
 class ProviderSet:
-    """The providers of the process: the configured one, and the demo model."""
+    """The providers of the process: the configured one, and the demo model.
+
+    Fits `Model` itself: each request goes to the provider of its own model.
+    """
 
     def __init__(self, *, provider: Model | None = None, demo: Model | None = None) -> None:
         self._provider = provider
@@ -44,3 +48,7 @@ class ProviderSet:
         if self._provider is None:
             raise NoProvider(f"No provider serves the model {name!r}. {HOW_TO_SET_A_KEY}")
         return self._provider
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart | ModelResponse]:
+        """Ask the provider of the request's model. Raises `NoProvider`."""
+        return self.model(request.model).stream(request)

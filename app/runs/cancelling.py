@@ -8,8 +8,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.agent.effects import Stamps
 from app.agent.finish_step import abandoned
 from app.agent.state import LoopState, RunInfo
-from app.domain.messages import ResultMessage
 from app.domain.options import AgentOptions
+from app.domain.results import ErrorResult
 from app.errors import NotFound, RunAlreadyStarted
 from app.runs.wishes import RunChoice, event_body
 from app.store import queue
@@ -131,7 +131,7 @@ class Canceller:
             state, self.stamps, end_reason="cancelled", why="The run was cancelled before it began."
         )
         message = batch.entries[-1].message
-        if not isinstance(message, ResultMessage):
+        if not isinstance(message, ErrorResult):
             raise TypeError("the last message of a run is its result")
         finished = {"result_subtype": message.subtype, "end_reason": "cancelled"}
         await queue.finish_unstarted(

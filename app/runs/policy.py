@@ -37,16 +37,13 @@ class Policy:
         if not self.is_served(model):
             raise NoProvider(self.how_to_serve, context={"model": model})
         self.check(options, allows_bypass=allows_bypass)
-        is_priced = self.models.cost_usd(model, Usage(input_tokens=1), now) is not None
-        if options.max_budget_usd is not None and not is_priced:
-            raise UnpricedBudget(
-                f"No price is known for {model!r}, so a budget cannot be kept. Leave "
-                "max_budget_usd out, or let the operator set a price (TREADLE_MODEL__PRICES).",
-                errors=_field("/options/max_budget_usd", "unpriced_model", "needs a priced model"),
-            )
+        fallback = self._fallback(options, model)
+        for name in filter(None, (model, fallback)):
+            self._check_price(name, options, now)
         return options.model_copy(
             update={
                 "model": model,
+                **({"fallback_model": fallback} if fallback is not None else {}),
                 "max_turns": options.max_turns
                 or min(self.default_max_turns, self.ceiling_max_turns),
                 "max_budget_usd": options.max_budget_usd
@@ -58,6 +55,28 @@ class Policy:
         """Refuse what no run may have, whatever its model. Raises `ValidationFailed`."""
         self._check_mode(options, allows_bypass=allows_bypass)
         self._check_ceilings(options)
+
+    def _fallback(self, options: AgentOptions, model: str) -> str | None:
+        if options.fallback_model is None:
+            return None
+        fallback = self.resolve_model(options.fallback_model, self.aliases, self.default_model)
+        if not self.is_served(fallback):
+            raise NoProvider(self.how_to_serve, context={"model": fallback})
+        if fallback == model:
+            raise ValidationFailed(
+                f"The fallback_model must be another model than {model!r}.",
+                errors=_field("/options/fallback_model", "same_model", "is the run's own model"),
+            )
+        return fallback
+
+    def _check_price(self, model: str, options: AgentOptions, now: datetime) -> None:
+        is_priced = self.models.cost_usd(model, Usage(input_tokens=1), now) is not None
+        if options.max_budget_usd is not None and not is_priced:
+            raise UnpricedBudget(
+                f"No price is known for {model!r}, so a budget cannot be kept. Leave "
+                "max_budget_usd out, or let the operator set a price (TREADLE_MODEL__PRICES).",
+                errors=_field("/options/max_budget_usd", "unpriced_model", "needs a priced model"),
+            )
 
     def _check_mode(self, options: AgentOptions, *, allows_bypass: bool) -> None:
         if options.permission_mode != "bypassPermissions" or (allows_bypass and self.has_sandbox):

@@ -14,7 +14,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.agent.state import LoopState
-from app.domain.messages import Prompt, ResultMessage, encode_message
+from app.domain.messages import Prompt, encode_message
+from app.domain.results import ErrorResult
 from app.domain.runs import EndReason
 from app.errors import NotFound, QueueFull
 from app.store.engine import Database, sql
@@ -346,7 +347,7 @@ async def finish_unstarted(
     tenant_id: str,
     run_id: str,
     *,
-    result: ResultMessage,
+    result: ErrorResult,
     end_reason: EndReason,
     finished_body: str,
 ) -> int | None:

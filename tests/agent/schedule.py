@@ -16,6 +16,7 @@ from app.agent.effects import Effects
 from app.agent.finish_step import abandoned, interrupted
 from app.agent.loop import run_agent
 from app.agent.lost_request import lost_request
+from app.agent.retries import RetryRules
 from app.agent.state import Advance, LoopState, RunInfo, fold
 from app.domain.journal import Batch, Entry, ServiceEvent
 from app.domain.messages import Prompt, WorkerShuttingDownMessage, parse_message
@@ -237,7 +238,7 @@ class World:
 
     def info(self, lease: Lease) -> RunInfo:
         options = run_info(max_turns=3).options
-        return RunInfo(lease.session_id, lease.run_id, options, max_retries=2)
+        return RunInfo(lease.session_id, lease.run_id, options, retries=RetryRules(max_retries=2))
 
     async def play(self, moves: int) -> None:
         """Make so many random moves, then let every run come to its end."""

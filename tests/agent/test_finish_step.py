@@ -109,6 +109,7 @@ async def test_a_success_says_everything_that_a_client_reads() -> None:
         "model_usage_since_last_result": by_model,
         "api_error_status": None,
         "permission_denials": [],
+        "safety_stops": 0,
         "result": "part two",
         "ttft_ms": 7,
         "user_message_uuid": "mine",

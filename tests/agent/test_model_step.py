@@ -2,36 +2,29 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from decimal import Decimal
 from typing import Any
 
 import orjson
 import pytest
 
-from app.agent.loop import run_agent
-from app.agent.model_step import NUDGE_TEXT, UNPARSED, retry_delay_s
+from app.agent.model_step import NUDGE_TEXT, UNPARSED
+from app.agent.tool_step import REFUSAL_TEXT
 from app.domain.blocks import Block, OtherBlock, ToolUseBlock
-from app.domain.messages import ApiRetryMessage, AssistantMessage, UserMessage, encode_message
+from app.domain.messages import AssistantMessage, UserMessage
 from app.domain.model import ModelRequest, ModelResponse, StreamPart
 from app.domain.text import MAX_JSON_DEPTH
 from app.domain.usage import Usage
 from app.errors import (
-    ContextTooLong,
     ModelError,
     ModelOverloaded,
-    ModelRejected,
-    ModelThrottled,
-    ModelUnauthorized,
-    ModelUnreachable,
 )
 from tests.fakes.effects import (
     MODEL,
-    Answer,
-    FakeClock,
     Journal,
     RecordingPreviews,
     ScriptedModel,
+    ScriptedToolbox,
     Stalled,
     call,
     effects,
@@ -237,258 +230,67 @@ async def test_an_empty_response_with_a_reason_is_no_mistake(stop_reason: str, e
     assert outcome.end_reason == end
 
 
+@pytest.mark.requirement("loop:empty-response")
+async def test_a_response_of_thoughts_alone_is_told_but_not_sent_back() -> None:
+    model = ScriptedModel([response(thinking("hm")), response(thinking("hm"))])
+    journal = await play(effects(model))
+    assert kinds(journal.messages()) == [
+        *("init", "prompt", "thinking", "note", "thinking", "success")
+    ]
+    nudged = ("user", [{"type": "text", "text": "hello"}, {"type": "text", "text": NUDGE_TEXT}])
+    assert request_blocks(model.requests[1]) == [nudged]
+    later = ScriptedModel([DONE])
+    await play(effects(later, prompts=[prompt("go")]), run_info("run_2"), journal)
+    nudged[1].append({"type": "text", "text": "go"})
+    assert request_blocks(later.requests[0]) == [nudged]
+
+
+async def test_a_paused_response_of_thoughts_alone_goes_back_to_be_gone_on_with() -> None:
+    model = ScriptedModel([response(thinking("hm"), stop_reason="pause_turn"), DONE])
+    await play(effects(model))
+    assert [role for role, _ in request_blocks(model.requests[1])] == ["user", "assistant"]
+
+
+@pytest.mark.requirement("loop:refusal")
+async def test_calls_of_a_refusal_are_not_made_and_each_has_its_result() -> None:
+    tools = ScriptedToolbox()
+    refused = response(text("No."), call("a"), call("b"), stop_reason="refusal")
+    model = ScriptedModel([refused])
+    journal = await play(effects(model, tools=tools))
+    assert tools.started() == []
+    assert [(r.is_error, r.content) for r in journal.results().values()] == [
+        (True, REFUSAL_TEXT)
+    ] * 2
+    result = journal.result()
+    assert (result.subtype, result.result, result.stop_reason) == ("success", "No.", "refusal")
+    assert result.safety_stops == 1
+    assert len(model.requests) == 1
+
+
+@pytest.mark.requirement("loop:max-tokens")
+@pytest.mark.parametrize("limit", ["max_tokens", "model_context_window_exceeded"])
+async def test_a_call_that_the_output_limit_cut_off_before_its_input_is_marked(limit: str) -> None:
+    cut = response(call("a", n=1), call("b"), stop_reason=limit)
+    journal = await play(effects([cut, DONE]))
+    inputs = [m.message.content[0].model_dump()["input"] for m in answers(journal)[:2]]
+    assert inputs == [{"n": 1}, {UNPARSED: {"raw": "", "len": 0}}]
+
+
+@pytest.mark.requirement("loop:max-tokens")
+@pytest.mark.parametrize("limit", ["max_tokens", "model_context_window_exceeded"])
+@pytest.mark.parametrize("words", ["half an ans", ""])
+async def test_an_answer_that_met_a_limit_is_a_success_that_says_so(limit: str, words: str) -> None:
+    journal = await play(effects([response(text(words), stop_reason=limit)]))
+    result = journal.result()
+    assert (result.subtype, result.result, result.stop_reason) == ("success", words, limit)
+    assert (result.num_turns, result.safety_stops) == (1, 0)
+
+
 async def test_an_empty_response_past_the_budget_is_not_followed_by_a_request() -> None:
     model = ScriptedModel([response(usage=Usage(input_tokens=5_000))])
     journal = await play(effects(model), run_info(max_budget_usd="0.05"))
     assert journal.result().subtype == "error_max_budget_usd"
     assert len(model.requests) == 1
-
-
-# -- failures ---------------------------------------------------------------------------------
-
-
-@pytest.mark.requirement("loop:retries")
-async def test_a_failed_request_is_made_again_after_waits_that_double() -> None:
-    clock = FakeClock(random=0.5)
-    model = ScriptedModel([*[overloaded()] * 8, DONE])
-    journal = await play(effects(model, clock=clock))
-    waits = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 32.0]
-    assert clock.waits_s == [wait * 1.125 for wait in waits]
-    retries = [m for m in journal.messages() if isinstance(m, ApiRetryMessage)]
-    assert [r.attempt for r in retries] == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert [r.retry_delay_ms for r in retries[:2]] == [562, 1125]
-    assert retries[0].model_dump(exclude={"uuid", "session_id"}) == {
-        "type": "system",
-        "subtype": "api_retry",
-        "attempt": 1,
-        "max_retries": 10,
-        "retry_delay_ms": 562,
-        "error_status": 529,
-        "error": "overloaded",
-    }
-    assert all(request.messages == model.requests[0].messages for request in model.requests)
-    assert journal.result().num_turns == 1
-    assert journal.result().duration_ms == round(sum(clock.waits_s) * 1000)
-
-
-async def test_a_retry_is_told_before_its_wait() -> None:
-    clock = FakeClock()
-    world = effects([overloaded(), DONE], clock=clock)
-    journal = Journal()
-    async with aclosing(run_agent(journal.state(run_info()), world)) as batches:
-        await anext(batches)
-        told = await anext(batches)
-        assert kinds(entry.message for entry in told.batch.entries) == ["api_retry"]
-        assert clock.waits_s == []
-
-
-@pytest.mark.requirement("loop:retries")
-@pytest.mark.parametrize(
-    ("attempt", "retry_after_s", "jitter", "delay_s"),
-    [
-        (1, None, 0, 0.5),
-        (3, None, 0, 2.0),
-        (1, None, 1, 0.625),
-        (3, 4.0, 0.5, 4.5),
-        (1, 0.0, 1, 0.0),
-    ],
-)
-def test_the_providers_word_wins_over_the_doubling(
-    attempt: int, retry_after_s: float | None, jitter: float, delay_s: float
-) -> None:
-    error = ModelThrottled("slow", category="rate_limit", status=429, retry_after_s=retry_after_s)
-    assert retry_delay_s(attempt, error, jitter) == pytest.approx(delay_s)
-
-
-async def test_each_request_has_its_own_retries() -> None:
-    script: list[Answer] = [overloaded(), response(call("a")), overloaded(), DONE]
-    journal = await play(effects(script), run_info(max_retries=1))
-    retries = [m.attempt for m in journal.messages() if isinstance(m, ApiRetryMessage)]
-    assert retries == [1, 1]
-    assert journal.result().subtype == "success"
-
-
-FAILURES: list[tuple[ModelError, str, str, int | None, str]] = [
-    (ModelRejected("no", category="unknown", status=400), "unknown", "api_error", 400, " 400"),
-    (
-        ModelRejected("pay", category="billing_error", status=400),
-        "billing_error",
-        "api_error",
-        400,
-        " 400",
-    ),
-    (
-        ModelUnauthorized("who", category="authentication_failed", status=403),
-        "authentication_failed",
-        "api_error",
-        403,
-        " 403",
-    ),
-    (
-        ModelRejected("what", category="model_not_found", status=404),
-        "model_not_found",
-        "api_error",
-        404,
-        " 404",
-    ),
-    (
-        ModelRejected("big", category="invalid_request", status=413),
-        "invalid_request",
-        "image_error",
-        413,
-        " 413",
-    ),
-    (
-        ContextTooLong("long", category="invalid_request", status=400),
-        "invalid_request",
-        "prompt_too_long",
-        400,
-        " 400",
-    ),
-    (overloaded(), "server_error", "api_error", 529, " 529"),
-    (
-        ModelOverloaded("oops", category="server_error", status=500),
-        "server_error",
-        "api_error",
-        500,
-        " 500",
-    ),
-    (
-        ModelThrottled("slow", category="rate_limit", status=429),
-        "rate_limit",
-        "api_error",
-        429,
-        " 429",
-    ),
-    (
-        ModelUnauthorized("who", category="authentication_failed", status=401),
-        "authentication_failed",
-        "api_error",
-        401,
-        " 401",
-    ),
-    (ModelUnreachable("gone", category="unknown"), "server_error", "api_error", None, ""),
-]
-
-
-@pytest.mark.requirement("loop:api-failure")
-@pytest.mark.parametrize(
-    ("error", "category", "terminal_reason", "status", "shown"),
-    FAILURES,
-    ids=[f"{type(error).__name__}-{error.status}-{error.category}" for error, *_ in FAILURES],
-)
-async def test_a_failure_for_good_is_an_error_during_execution(
-    error: ModelError, category: str, terminal_reason: str, status: int | None, shown: str
-) -> None:
-    journal = await play(effects([error]), run_info(max_retries=0))
-    assert kinds(journal.messages()) == ["init", "prompt", "text", "error_during_execution"]
-    words = f"API error{shown}: {error.message}"
-    notice = orjson.loads(encode_message(journal.messages()[2]))
-    assert notice["error"] == category
-    assert notice["is_api_error_message"] is True
-    assert notice.get("api_error_status") == status
-    assert notice["message"]["model"] == "<synthetic>"
-    assert notice["message"]["content"] == [{"type": "text", "text": words}]
-    assert notice["message"]["stop_reason"] == "stop_sequence"
-    assert notice["message"]["usage"]["output_tokens"] == 0
-    result = orjson.loads(encode_message(journal.result()))
-    assert "result" not in result
-    assert (result["is_error"], result["errors"]) == (True, [words])
-    assert (result["terminal_reason"], result.get("api_error_status")) == (terminal_reason, status)
-    assert (result["stop_reason"], result["num_turns"]) == (None, 0)
-    outcome = journal.batches[-1].outcome
-    assert outcome is not None
-    assert (outcome.end_reason, outcome.errors) == ("model_error", (words,))
-
-
-@pytest.mark.requirement("loop:api-failure")
-async def test_retries_are_used_up_before_an_outage_ends_the_run() -> None:
-    model = ScriptedModel([response(call("a")), *[overloaded()] * 3])
-    journal = await play(effects(model), run_info(max_retries=2))
-    assert len(model.requests) == 4
-    assert kinds(journal.messages())[-4:] == [
-        "api_retry",
-        "api_retry",
-        "text",
-        "error_during_execution",
-    ]
-    assert (journal.result().stop_reason, journal.result().num_turns) == ("tool_use", 1)
-
-
-@pytest.mark.parametrize(
-    ("error", "requests"),
-    [
-        (ModelRejected("no", category="unknown", status=400), 1),
-        (ModelUnauthorized("who", category="authentication_failed", status=403), 1),
-        (ModelUnauthorized("who", category="authentication_failed", status=401), 3),
-        (
-            ModelUnauthorized(
-                "who", category="authentication_failed", status=401, should_retry=False
-            ),
-            1,
-        ),
-        (ModelUnreachable("gone", category="unknown"), 3),
-        (overloaded(should_retry=False), 1),
-        (ModelRejected("no", category="unknown", status=400, should_retry=True), 3),
-    ],
-)
-async def test_only_what_may_pass_later_is_tried_again(error: ModelError, requests: int) -> None:
-    model = ScriptedModel([error] * 3)
-    await play(effects(model), run_info(max_retries=2))
-    assert len(model.requests) == requests
-
-
-@pytest.mark.requirement("loop:api-failure")
-async def test_the_notice_of_a_failure_never_reaches_the_model_but_its_prompt_stays() -> None:
-    journal = await play(effects([ModelRejected("no", category="unknown", status=400)]))
-    model = ScriptedModel([DONE])
-    await play(effects(model, prompts=[prompt("again")]), run_info("run_2"), journal)
-    assert request_blocks(model.requests[0]) == [
-        ("user", [{"type": "text", "text": "hello"}, {"type": "text", "text": "again"}])
-    ]
-
-
-@pytest.mark.requirement("loop:ledger")
-async def test_a_lost_response_that_was_billed_has_an_estimated_row() -> None:
-    lost = ModelUnreachable(
-        "cut", category="unknown", usage=Usage(input_tokens=900), request_id="req_9", status=200
-    )
-    journal = await play(effects([lost, DONE]))
-    [(_, row), (_, whole)] = journal.ledger
-    assert (row.model, row.usage.input_tokens, row.cost_usd) == (MODEL, 900, Decimal("0.009"))
-    assert (row.estimated, row.http_status, row.request_id) == (True, 200, "req_9")
-    assert whole.estimated is False
-    assert kinds(e.message for e in journal.batches[1].entries) == ["api_retry"]
-    assert journal.result().total_cost_usd == pytest.approx(0.0101)
-    assert journal.result().usage.input_tokens == 1_000
-
-
-async def test_what_a_final_failure_cost_is_in_its_result() -> None:
-    lost = ModelRejected("no", category="unknown", status=400, usage=Usage(input_tokens=900))
-    journal = await play(effects([lost]))
-    assert journal.result().total_cost_usd == pytest.approx(0.009)
-    assert len(journal.batches[-1].ledger) == 1
-
-
-@pytest.mark.requirement("loop:budget")
-async def test_lost_responses_that_use_up_the_budget_end_the_retries() -> None:
-    lost = ModelUnreachable("cut", category="unknown", usage=Usage(input_tokens=900))
-    model = ScriptedModel([lost] * 5)
-    journal = await play(effects(model), run_info(max_budget_usd="0.018"))
-    assert len(model.requests) == 2
-    result = journal.result()
-    assert (result.subtype, result.errors) == (
-        "error_max_budget_usd",
-        ["Reached maximum budget ($0.018)"],
-    )
-    assert result.total_cost_usd == pytest.approx(0.018)
-
-
-async def test_a_model_without_a_price_costs_nothing_known() -> None:
-    world = effects([ModelRejected("no", category="unknown", usage=Usage(input_tokens=9))])
-    journal = await play(world, run_info(model="free@2026"))
-    usage = journal.result().modelUsage["free@2026"]
-    assert (usage.costUSD, usage.costBasis, usage.canonicalModel) == (0, "unknown", "free")
 
 
 # -- the request ------------------------------------------------------------------------------

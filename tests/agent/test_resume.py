@@ -17,7 +17,7 @@ from app.domain.blocks import Block, ToolUseBlock
 from app.domain.messages import AssistantMessage, ResultMessage
 from app.domain.model import ModelRequest
 from app.domain.usage import Usage
-from app.errors import ModelOverloaded, ModelRejected
+from app.errors import ModelOverloaded, ModelRejected, ModelThrottled, ModelUnreachable
 from tests.fakes.effects import (
     Answer,
     DenyThese,
@@ -53,8 +53,20 @@ ANSWERS: st.SearchStrategy[Answer] = st.one_of(
         st.sampled_from([10, 500]),
     ),
     st.builds(
-        lambda tokens: ModelOverloaded(
-            "busy", category="overloaded", status=529, usage=tokens and Usage(input_tokens=tokens)
+        lambda failure, tokens: failure(tokens and Usage(input_tokens=tokens)),
+        st.sampled_from(
+            [
+                lambda usage: ModelOverloaded(
+                    "busy", category="overloaded", status=529, usage=usage
+                ),
+                lambda usage: ModelOverloaded(
+                    "oops", category="server_error", status=500, usage=usage
+                ),
+                lambda usage: ModelUnreachable("cut", category="unknown", usage=usage),
+                lambda usage: ModelThrottled(
+                    "slow", category="rate_limit", status=429, usage=usage
+                ),
+            ]
         ),
         st.sampled_from([None, 500]),
     ),
@@ -77,6 +89,9 @@ def talks() -> st.SearchStrategy[Talk]:
         optional={
             "max_turns": st.integers(1, 3),
             "max_budget_usd": st.sampled_from(["0.005", "0.01"]),
+            "max_retries": st.integers(0, 2),
+            "overloads_before_fallback": st.integers(1, 2),
+            "fallback_model": st.just("other-model"),
         },
     )
     return st.builds(

@@ -52,7 +52,7 @@ async def state_after(parts: Sequence[Part], **options: Any) -> LoopState:
     return state
 
 
-A, B = call("a"), call("b")
+A, B, C = call("a"), call("b"), call("c", n=1)
 ONE_CENT_EACH: dict[str, Any] = {"max_budget_usd": Decimal("0.01")}
 PAUSE = response(text("so far"), stop_reason="pause_turn")
 
@@ -67,7 +67,14 @@ CASES: list[tuple[str, Sequence[Part], dict[str, Any], Step]] = [
         {},
         RunTools((A,)),
     ),
-    ("a cut call is closed as well", [response(A, stop_reason="max_tokens")], {}, RunTools((A,))),
+    ("a call at the limit is closed", [response(C, stop_reason="max_tokens")], {}, RunTools((C,))),
+    (
+        "a refusal's calls are not made",
+        [response(A, stop_reason="refusal")],
+        {},
+        RefuseTools((A,), "refusal"),
+    ),
+    ("nor gone on from", [response(A, stop_reason="refusal"), A], {}, Finish("completed")),
     ("results go to the model", [response(A), A], {}, AskModel()),
     ("a steered note goes to the model", [response(text("hi")), "more"], {}, AskModel()),
     ("below the limit", [response(A), A], {"max_turns": 2}, AskModel()),
@@ -86,7 +93,7 @@ CASES: list[tuple[str, Sequence[Part], dict[str, Any], Step]] = [
         "calls past the budget are refused",
         [response(A, B, usage=CENTS_1)],
         ONE_CENT_EACH,
-        RefuseTools((A, B)),
+        RefuseTools((A, B), "budget"),
     ),
     ("below the budget", [response(A)], ONE_CENT_EACH, RunTools((A,))),
     (

@@ -263,7 +263,6 @@ async def test_a_wrong_parameter_is_named(stage: Stage, name: str) -> None:
         ("mcp_servers", {"a": {}}),
         ("mcpServers", {"a": {}}),
         ("output_format", {"type": "json_schema"}),
-        ("fallback_model", "x"),
         ("fork_session", True),
         ("resume", "x"),
         ("setting_sources", ["user"]),
@@ -370,6 +369,23 @@ async def test_a_model_without_a_price_takes_no_budget_of_a_client(stage: Stage)
     run = await stage.run(options={"model": "unpriced-9"})
     assert run["result_subtype"] == "success"
     assert run["cost"] == {"run_usd": None, "tree": True, "estimated": True}
+
+
+async def test_a_fallback_is_another_model_that_is_resolved_and_priced_too(stage: Stage) -> None:
+    sonnet = (await stage.client.get("/v1/meta")).json()["models"]["aliases"]["sonnet"]
+    run = await stage.run(options={"fallback_model": "sonnet"})
+    assert run["options"]["fallback_model"] == sonnet
+    same = {"prompt": "x", "options": {"model": sonnet, "fallback_model": "sonnet"}}
+    found = await refused(stage, same)
+    assert pointers(found) == ["/options/fallback_model"]
+    unpriced = {"prompt": "x", "options": {"fallbackModel": "unpriced-9", "max_budget_usd": "1"}}
+    found = await refused(stage, unpriced, "unpriced_model")
+    assert "unpriced-9" in found["detail"]
+
+
+async def test_a_fallback_that_nobody_serves_is_refused(plain: Stage) -> None:
+    body = {"prompt": "x", "options": {"model": "demo", "fallback_model": "claude-sonnet-5"}}
+    await refused(plain, body, "no_provider")
 
 
 async def test_bypass_needs_the_policy_for_runs_and_sessions(stage: Stage) -> None:

@@ -135,6 +135,11 @@ def test_a_retry_says_why_and_how_long() -> None:
     assert "(overloaded 529): retry 1 of 10 in 1.2 s" in printed(message(retry))
 
 
+def test_a_fallback_is_told() -> None:
+    fallback = {"type": "system", "subtype": "model_fallback", "content": "m1 failed: m2 answers."}
+    assert "m1 failed: m2 answers." in printed(message(fallback))
+
+
 def test_text_of_models_and_tools_cannot_steer_the_terminal_or_pose_as_markup() -> None:
     evil = "\x1b[2J\x1b]0;title\x07[bold red]hi[/bold red]\x1b[1A"
     shown = printed(

@@ -10,8 +10,9 @@ from app.agent.finish_step import abandoned, result_batch
 from app.agent.state import LoopState, RunInfo
 from app.domain.blocks import TextBlock
 from app.domain.journal import Batch, Entry, ServiceEvent
-from app.domain.messages import Prompt, ResultMessage, UserContent, UserMessage
+from app.domain.messages import Prompt, UserContent, UserMessage
 from app.domain.options import AgentOptions
+from app.domain.results import ErrorResult
 from app.domain.usage import LedgerRow, Spend, Usage
 from app.store.journal import Lease, Row
 from app.store.queue import Claim, Enqueued, Host, NewRun
@@ -101,7 +102,7 @@ class EngineStore(Protocol):
         tenant_id: str,
         run_id: str,
         *,
-        result: ResultMessage,
+        result: ErrorResult,
         end_reason: Any,
         finished_body: str,
     ) -> int | None: ...
@@ -205,7 +206,7 @@ class Pen:
         info = RunInfo(session_id, run_id, AgentOptions())
         batch = abandoned(LoopState(info), effects(), end_reason="cancelled", why="Cancelled.")
         result = batch.entries[-1].message
-        assert isinstance(result, ResultMessage)
+        assert isinstance(result, ErrorResult)
         return await self.store.finish_unstarted(
             tenant_id, run_id, result=result, end_reason="cancelled", finished_body="{}"
         )

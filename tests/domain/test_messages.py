@@ -24,9 +24,9 @@ from app.domain.messages import (
     AssistantMessage,
     InitMessage,
     Message,
+    ModelFallbackMessage,
     OtherSystemMessage,
     PermissionDeniedMessage,
-    ResultMessage,
     UserContent,
     UserMessage,
     WireModelUsage,
@@ -36,6 +36,7 @@ from app.domain.messages import (
     parse_message,
     wire_time,
 )
+from app.domain.results import ErrorResult, SuccessResult
 from app.domain.usage import ModelLimits, ModelSpend, Usage
 
 IDS: dict[str, Any] = {"session_id": st.just("s"), "uuid": st.text(max_size=8)}
@@ -71,6 +72,20 @@ MODEL_USAGES = st.builds(
     st.booleans(),
 )
 MAYBE = st.none() | TEXTS
+RESULTS: dict[str, Any] = {
+    **IDS,
+    "duration_ms": COUNTS,
+    "duration_api_ms": COUNTS,
+    "num_turns": COUNTS,
+    "stop_reason": MAYBE,
+    "terminal_reason": st.sampled_from([None, "completed", "api_error"]),
+    "total_cost_usd": st.floats(0, 1e6),
+    "usage": USAGES,
+    "modelUsage": st.dictionaries(TEXTS, MODEL_USAGES, max_size=2),
+    "model_usage_since_last_result": st.just({}),
+    "permission_denials": st.lists(OBJECTS, max_size=1),
+    "safety_stops": COUNTS,
+}
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
     st.builds(
         InitMessage,
@@ -91,6 +106,14 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
         retry_delay_ms=COUNTS,
         error_status=st.none() | COUNTS,
         error=TEXTS,
+    ),
+    st.builds(
+        ModelFallbackMessage,
+        **IDS,
+        trigger=st.sampled_from(["overloaded", "last_resort"]),
+        original_model=TEXTS,
+        fallback_model=TEXTS,
+        content=TEXTS,
     ),
     st.builds(
         PermissionDeniedMessage,
@@ -127,21 +150,20 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
         isReplay=st.sampled_from([None, True]),
     ),
     st.builds(
-        ResultMessage,
-        **IDS,
-        subtype=st.sampled_from(["success", "error_max_turns"]),
-        is_error=st.booleans(),
-        duration_ms=COUNTS,
-        duration_api_ms=COUNTS,
-        num_turns=COUNTS,
-        stop_reason=MAYBE,
-        terminal_reason=MAYBE,
-        total_cost_usd=st.floats(0, 1e6),
-        usage=USAGES,
-        modelUsage=st.dictionaries(TEXTS, MODEL_USAGES, max_size=2),
-        model_usage_since_last_result=st.just({}),
-        permission_denials=st.lists(OBJECTS, max_size=1),
-        result=MAYBE,
+        SuccessResult,
+        **RESULTS,
+        result=TEXTS,
+        structured_output=JSON,
+        ttft_ms=st.none() | COUNTS,
+    ),
+    st.builds(
+        ErrorResult,
+        **RESULTS,
+        subtype=st.sampled_from(["error_max_turns", "error_during_execution"]),
+        errors=st.lists(TEXTS, max_size=2),
+        api_error_status=st.none() | COUNTS,
+        api_error_type=MAYBE,
+        api_error=MAYBE,
     ),
 )
 

@@ -12,6 +12,7 @@ from app.domain.options import UNSUPPORTED_DEFAULTS, AgentOptions, SystemPromptP
 
 SET: dict[str, Any] = {
     "model": "m",
+    "fallback_model": "other",
     "system_prompt": "Be short.",
     "tools": ["Read"],
     "allowed_tools": ["Read", "mcp__a-b__c_d"],

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from app.agent.effects import Effects, Gate
 from app.agent.loop import run_agent
+from app.agent.retries import RetryRules
 from app.agent.state import Advance, LoopState, RunInfo, fold
 from app.domain.blocks import Block, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from app.domain.journal import Batch
@@ -332,9 +333,16 @@ def effects(
 # -- runs and their journal -------------------------------------------------------------------
 
 
-def run_info(run_id: str = "run_1", *, max_retries: int = 10, **options: Any) -> RunInfo:
+def run_info(
+    run_id: str = "run_1",
+    *,
+    max_retries: int = 10,
+    overloads_before_fallback: int = 3,
+    **options: Any,
+) -> RunInfo:
     given = AgentOptions.model_validate({"model": MODEL, **options})
-    return RunInfo(SESSION, run_id, given, max_retries=max_retries)
+    rules = RetryRules(max_retries=max_retries, overloads_before_fallback=overloads_before_fallback)
+    return RunInfo(SESSION, run_id, given, retries=rules)
 
 
 @dataclass(slots=True)
@@ -376,7 +384,7 @@ class Journal:
                         found[block.tool_use_id] = block
         return found
 
-    def result(self) -> ResultMessage:
+    def result(self) -> Any:  # tests look at fields of both kinds
         """The last message, which must be a result."""
         last = self.messages()[-1]
         assert isinstance(last, ResultMessage)

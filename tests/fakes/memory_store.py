@@ -17,7 +17,8 @@ from typing import Any
 import orjson
 
 from app.domain.journal import Batch, Entry, ServiceEvent
-from app.domain.messages import Prompt, ResultMessage, encode_message
+from app.domain.messages import Prompt, encode_message
+from app.domain.results import ErrorResult
 from app.domain.runs import EndReason, Outcome, after
 from app.domain.usage import LedgerRow, Spend
 from app.errors import IdTaken, LeaseLost, NotFound, QueueFull
@@ -212,7 +213,7 @@ class MemoryStore:
         tenant_id: str,
         run_id: str,
         *,
-        result: ResultMessage,
+        result: ErrorResult,
         end_reason: EndReason,
         finished_body: str,
     ) -> int | None:

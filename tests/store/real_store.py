@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.domain.journal import Batch, ServiceEvent
-from app.domain.messages import Prompt, ResultMessage
+from app.domain.messages import Prompt
+from app.domain.results import ErrorResult
 from app.domain.usage import Spend
 from app.runs.busy import find_place
 from app.store import journal, queue
@@ -95,7 +96,7 @@ class RealStore:
         tenant_id: str,
         run_id: str,
         *,
-        result: ResultMessage,
+        result: ErrorResult,
         end_reason: Any,
         finished_body: str,
     ) -> int | None:

@@ -12,8 +12,8 @@ from ulid import ULID
 from app.agent.finish_step import abandoned
 from app.agent.state import LoopState, RunInfo
 from app.domain.journal import Batch
-from app.domain.messages import ResultMessage
 from app.domain.options import AgentOptions
+from app.domain.results import ErrorResult
 from app.errors import LeaseLost, NotFound, QueueFull
 from app.store import journal, queue
 from app.store.engine import Database
@@ -66,7 +66,7 @@ async def finish_unstarted(database: Database, session_id: str, run_id: str) -> 
     info = RunInfo(session_id, run_id, AgentOptions())
     batch = abandoned(LoopState(info), RealStamps(), end_reason="cancelled", why="Cancelled.")
     result = batch.entries[-1].message
-    assert isinstance(result, ResultMessage)
+    assert isinstance(result, ErrorResult)
     async with database.begin() as connection:
         return await queue.finish_unstarted(
             connection,

@@ -28,7 +28,7 @@ from app.api.schemas.runs import RunObject, RunPage
 from app.api.schemas.session_bodies import StartBody
 from app.api.schemas.sessions import Started
 from app.api.starting import STARTED, begin
-from app.domain.messages import ResultMessage, ResultSubtype
+from app.domain.results import Result, ResultSubtype
 from app.runs.callers import Caller
 from app.runs.cancelling import Cancelled, ManyCancelled
 from app.runs.listing import RunRow, list_runs
@@ -97,7 +97,7 @@ async def get(run_id: str, service: ServiceDep, caller: CallerDep, wait: Wait = 
     "/v1/runs/{run_id}/result",
     operation_id="run_result",
     summary="Read the result message",
-    response_model=ResultMessage,
+    response_model=Result,
     responses={202: {"description": "The run is not finished yet."}},
 )
 async def result(run_id: str, service: ServiceDep, caller: CallerDep) -> Response:

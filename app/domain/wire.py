@@ -1,0 +1,30 @@
+"""What all wire messages share."""
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+ABSENT: Any = Field(default=None, exclude_if=_is_none)
+"""Default of fields that are left out of the JSON when they have no value."""
+
+
+def wire_time(at: datetime) -> str:
+    """Give a time as the wire has it: RFC 3339, UTC, milliseconds."""
+    return at.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+class WireMessage(BaseModel):
+    """A message of a session, as it is stored and as every reader gets it."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
+
+    session_id: str
+    """The session; the same on all its messages, also after a resume on another host."""
+    uuid: str
+    """Unique to the message."""
