@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from app.domain.tools import ToolCall, ToolMemory, ToolResult
 from app.sandbox.driver import Sandbox, SessionDirs
@@ -74,4 +75,10 @@ MakeDesk = Callable[[], Desk]
 def text_of(result: ToolResult) -> str:
     """The result's text; fails for one that holds other blocks."""
     assert isinstance(result.content, str), result.content
+    return result.content
+
+
+def blocks_of(result: ToolResult) -> list[dict[str, Any]]:
+    """The result's blocks; fails for one that is a plain text."""
+    assert isinstance(result.content, list), result.content
     return result.content

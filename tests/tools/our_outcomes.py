@@ -87,7 +87,6 @@ OURS: Mapping[str, Ours] = {
 _BACKGROUND = "commands in the background"
 _STORED = "long results that are stored and can be read"
 _TASKS = "TaskCreate, TaskUpdate, TaskList, TaskGet"
-_NOTEBOOKS = "notebooks"
 
 NOT_YET: Mapping[str, str] = {
     "bash-timeout": _BACKGROUND,
@@ -98,16 +97,6 @@ NOT_YET: Mapping[str, str] = {
     "task-flow": _TASKS,
     "task-errors": _TASKS,
     "task-parallel": _TASKS,
-    **dict.fromkeys(
-        (
-            *("read-ipynb-bad", "edit-ipynb", "nb-unread", "nb-replace", "nb-replace-md"),
-            *("nb-replace-type", "nb-insert-after", "nb-insert-start", "nb-insert-notype"),
-            *("nb-delete", "nb-delete-noid", "nb-badid", "nb-not-ipynb", "nb-missing"),
-            *("nb-badmode", "nb-stale", "nb-write-edit", "more-nb-unicode"),
-            *("more-nb-insert-badid", "more-nb-md-to-code"),
-        ),
-        _NOTEBOOKS,
-    ),
 }
 """Cases that fail until somebody has built something: the case, and what it waits for.
 

@@ -72,8 +72,8 @@ SHAPES: Mapping[str, Mapping[str, Fields]] = {
             "cell_id?": str,
             "error": str,
             "notebook_path": str,
-            "original_file": str,
-            "updated_file": str,
+            "original_file": _NO_TEXT,
+            "updated_file": _NO_TEXT,
         }
     },
     "Glob": {

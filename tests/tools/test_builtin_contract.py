@@ -16,6 +16,7 @@ VALID_INPUT: dict[str, dict[str, Any]] = {
     "Read": {"file_path": "a.txt"},
     "Write": {"file_path": "a.txt", "content": "x"},
     "Edit": {"file_path": "a.txt", "old_string": "x", "new_string": "y"},
+    "NotebookEdit": {"notebook_path": "a.ipynb", "new_source": "x", "cell_id": "y"},
     "Glob": {"pattern": "*"},
     "Grep": {"pattern": "x"},
     "Bash": {"command": "true"},

@@ -66,7 +66,7 @@ async def call(toolbox: Toolbox, name: str, given: dict[str, Any]) -> ToolResult
 
 def test_tools_are_offered_in_the_same_order_each_time(desk: Desk) -> None:
     names = [spec.name for spec in desk.toolbox.specs()]
-    assert names == ["Read", "Write", "Edit", "Glob", "Grep", "Bash"]
+    assert names == ["Read", "Write", "Edit", "NotebookEdit", "Glob", "Grep", "Bash"]
     for name in names:
         spec = desk.toolbox.spec(name)
         assert spec is not None

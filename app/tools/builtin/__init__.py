@@ -6,6 +6,7 @@ from app.tools.builtin.bash import bash_tool
 from app.tools.builtin.edit import edit_tool
 from app.tools.builtin.glob import glob_tool
 from app.tools.builtin.grep import grep_tool
+from app.tools.builtin.notebook_edit import notebook_edit_tool
 from app.tools.builtin.read import read_tool
 from app.tools.builtin.write import write_tool
 from app.tools.tool import Tool
@@ -14,6 +15,7 @@ BUILTIN_TOOLS: tuple[Tool[Any], ...] = (  # each has an input type of its own
     read_tool,
     write_tool,
     edit_tool,
+    notebook_edit_tool,
     glob_tool,
     grep_tool,
     bash_tool,

@@ -54,7 +54,7 @@ async def edit_tool(given: EditInput, context: ToolContext) -> ToolResult:
         raise missing(context, path)
     if path.lower().endswith(".ipynb"):
         raise ToolFailed(
-            f"{shown(path)} is a notebook; its cells cannot be edited as text.", wrapped=True
+            f"{shown(path)} is a notebook; change its cells with NotebookEdit.", wrapped=True
         )
     present.check_encoding(path)
     return _edit(given, context, path, present)

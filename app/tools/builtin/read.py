@@ -5,6 +5,7 @@ import posixpath
 from app.domain.tools import ToolResult
 from app.errors import ToolFailed
 from app.tools.builtin.read_image import IMAGE_EXTENSIONS, read_image
+from app.tools.builtin.read_notebook import read_notebook
 from app.tools.builtin.read_text import Span, empty_text, read_text
 from app.tools.failures import no_such_file
 from app.tools.images import image_kind
@@ -63,6 +64,13 @@ async def read_tool(given: ReadInput, context: ToolContext) -> ToolResult:
         raise
     if is_image:
         return await use(file, lambda opened: read_image(opened, path))
+    if extension == ".ipynb":
+        return await use(
+            file,
+            lambda opened: read_notebook(
+                opened, path, given.file_path, allow_large=given.allow_large
+            ),
+        )
     span = Span.of(given.offset, given.limit)
     return await use(
         file,
@@ -91,13 +99,12 @@ def _check_kind(path: str, extension: str, file: OpenFile) -> None:
             "Use a program that knows the format.",
             wrapped=True,
         )
-    if extension not in {".pdf", ".ipynb"}:
+    if extension != ".pdf":
         return
     if file.size_bytes == 0:
         raise ToolFailed(f"{shown(path)} is empty.")
-    kind = "PDF documents" if extension == ".pdf" else "Notebooks"
     raise ToolFailed(
-        f"{shown(path)}: {kind} cannot be shown by this tool yet. Use a program through Bash."
+        f"{shown(path)}: PDF documents cannot be shown by this tool yet. Use a program through Bash."
     )
 
 

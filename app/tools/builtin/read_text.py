@@ -111,7 +111,7 @@ def _load(file: OpenFile, path: str, span: Span) -> _Text:
 
 def _within_tokens(lines: list[str], path: str, span: Span) -> list[str]:
     """Cut what is too long at a line's end; refuse it when the model chose the window."""
-    tokens = _bytes("\n".join(lines)) // _BYTES_PER_TOKEN
+    tokens = tokens_of("\n".join(lines))
     if tokens <= MAX_TOKENS:
         return lines
     if span.count is not None:
@@ -125,6 +125,11 @@ def _within_tokens(lines: list[str], path: str, span: Span) -> list[str]:
         kept.append(line)
     # A single endless line: its start is better than nothing.
     return kept or [lines[0][: int(MAX_TOKENS * _SHARE_SHOWN)]]
+
+
+def tokens_of(text: str) -> int:
+    """Estimate how many tokens a text is: the provider is not asked."""
+    return _bytes(text) // _BYTES_PER_TOKEN
 
 
 def _bytes(line: str) -> int:
