@@ -63,6 +63,7 @@ from app.store.migrate import check_schema, migrate
 from app.store.queue import Claim, Host
 from app.store.runs import Work
 from app.tools.builtin import BUILTIN_TOOLS
+from app.tools.decoder import Decoder
 from app.tools.tool import Tool
 from app.tools.toolbox import Toolbox
 from app.tools.workspace import Workspace
@@ -183,6 +184,7 @@ class HostParts:
     api_key_source: str
     retries: RetryRules
     version: str
+    decoder: Decoder
 
     def describe(self, lease: Lease, work: Work) -> RunInfo:
         options = AgentOptions.model_validate(dict(work.options))
@@ -223,6 +225,7 @@ class HostParts:
                 workspace,
                 self._sandbox(place),
                 disabled=self._disabled(options),
+                decoder=self.decoder,
             )
             yield Effects(
                 model=self._model(options),
@@ -335,6 +338,7 @@ async def open_service(
                 api_key_source=_api_key_source(settings),
                 retries=_retry_rules(settings.model),
                 version=version(),
+                decoder=Decoder(),
             )
             worker = await stack.enter_async_context(
                 open_worker(

@@ -38,6 +38,8 @@ class Spawn:
     """On the host."""
     limits: Limits
     merge_stderr: bool = True
+    stdin: int = subprocess.DEVNULL
+    """A descriptor to read from; without one it is empty."""
     pass_fds: Sequence[int] = ()
     """The only descriptors that stay open, besides 0, 1 and 2."""
     uid: int | None = None
@@ -188,7 +190,7 @@ def _popen(spawn: Spawn, out: int, err: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         spawn.argv,
         executable=spawn.program,
-        stdin=subprocess.DEVNULL,
+        stdin=spawn.stdin,
         stdout=out,
         stderr=subprocess.STDOUT if err < 0 else err,
         env=spawn.env,

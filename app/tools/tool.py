@@ -4,13 +4,14 @@ A new tool is one file in `builtin/` and one line in `builtin/__init__.py`.
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 from app.domain.tools import ToolMemory, ToolResult, ToolSpec
 from app.sandbox.driver import Sandbox
+from app.tools.decoder import Decoder
 from app.tools.workspace import Workspace
 
 
@@ -33,6 +34,8 @@ class ToolContext:
     """Commands."""
     memory: ToolMemory
     """What earlier calls of the session left."""
+    decoder: Decoder = field(default_factory=Decoder)
+    """Images and documents."""
 
     @property
     def cwd(self) -> str:
@@ -83,9 +86,9 @@ def _schema(input_model: type[ToolInput]) -> dict[str, Any]:
     schema = input_model.model_json_schema()
     schema.pop("title", None)
     schema.pop("description", None)
-    for field in schema.get("properties", {}).values():
-        field.pop("title", None)
-        _say_optional_once(field)
+    for described in schema.get("properties", {}).values():
+        described.pop("title", None)
+        _say_optional_once(described)
     return schema
 
 

@@ -8,6 +8,7 @@ from app.domain.text import printable, printable_value
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
 from app.errors import ToolFailed
 from app.sandbox.driver import Sandbox
+from app.tools.decoder import Decoder
 from app.tools.inputs import parse_input
 from app.tools.tool import Tool, ToolContext, ToolInput
 from app.tools.workspace import Workspace
@@ -30,6 +31,7 @@ class Toolbox:
         sandbox: Sandbox,
         *,
         disabled: frozenset[str] = frozenset(),
+        decoder: Decoder | None = None,
     ) -> None:
         """`disabled` names tools that exist but are not on offer; they are left out of `tools`."""
         self._tools = {tool.spec.name: tool for tool in tools if tool.spec.name not in disabled}
@@ -37,6 +39,7 @@ class Toolbox:
         self._workspace = workspace
         self._sandbox = sandbox
         self._disabled = disabled
+        self._decoder = decoder or Decoder()
 
     def specs(self) -> Sequence[ToolSpec]:
         return self._specs
@@ -55,7 +58,7 @@ class Toolbox:
     async def call(self, call: ToolCall, memory: ToolMemory) -> ToolResult:
         try:
             tool, given = self._prepared(call)
-            context = ToolContext(self._workspace, self._sandbox, memory)
+            context = ToolContext(self._workspace, self._sandbox, memory, self._decoder)
             result = await tool.run(given, context)
         except ToolFailed as error:
             return _failure(error)

@@ -121,22 +121,6 @@ async def test_an_image_becomes_a_block_of_its_real_type(name: str, desk: Desk) 
     }
 
 
-async def test_what_cannot_be_shown_yet_is_said_plainly(desk: Desk) -> None:
-    desk.put("d.pdf", b"%PDF-1.4\n")
-    desk.put("n.ipynb", "{}")
-    desk.put("big.png", png(1, 1) + b"\0" * 3_500_000)
-    desk.put("wide.png", png(9000, 1))
-    for name, words in {
-        "d.pdf": "PDF documents cannot be shown",
-        "n.ipynb": "Notebooks cannot be shown",
-        "big.png": "too large",
-        "wide.png": "9000x1 pixels",
-    }.items():
-        result = await desk.call("Read", file_path=name)
-        assert result.is_error
-        assert words in text_of(result)
-
-
 async def test_a_missing_file_gets_the_name_of_a_like_one(desk: Desk) -> None:
     desk.put("src/config.yaml")
     result = await desk.call("Read", file_path="src/config.json")

@@ -1,14 +1,15 @@
-"""Read: the content of a file, as numbered lines or as an image."""
+"""Read: the content of a file: numbered lines, an image, a document or the cells of a notebook."""
 
 import posixpath
+from typing import Literal
 
 from app.domain.tools import ToolResult
 from app.errors import ToolFailed
-from app.tools.builtin.read_image import IMAGE_EXTENSIONS, read_image
+from app.tools.builtin.read_image import IMAGE_EXTENSIONS, looks_like_image, read_image
 from app.tools.builtin.read_notebook import read_notebook
+from app.tools.builtin.read_pdf import read_pdf
 from app.tools.builtin.read_text import Span, empty_text, read_text
 from app.tools.failures import no_such_file
-from app.tools.images import image_kind
 from app.tools.open_file import OpenFile, use
 from app.tools.paths import shown
 from app.tools.tool import ToolContext, ToolInput, tool
@@ -20,7 +21,6 @@ _BINARY = """
 .tiff .ttf .war .wasm .wav .webm .wma .wmv .woff .woff2 .xls .xlsx .xz .zip .zst
 """
 _BINARY_EXTENSIONS = frozenset(_BINARY.split())
-_SNIFFED_BYTES = 16
 
 
 class ReadInput(ToolInput):
@@ -40,14 +40,14 @@ class ReadInput(ToolInput):
     name="Read",
     description=(
         "Show a file. Text comes as numbered lines: the number, a tab, the line; the number is "
-        "not part of the file. For a large file give offset and limit. PNG, JPEG, GIF and WebP "
-        "files are shown as images. Folders cannot be read."
+        "not part of the file. For a large file give offset and limit. Images (PNG, JPEG, GIF, "
+        "WebP), PDF documents and notebooks are shown as what they are. Folders cannot be read."
     ),
     input_model=ReadInput,
     read_only=True,
 )
 async def read_tool(given: ReadInput, context: ToolContext) -> ToolResult:
-    """Show text or an image, by the extension and the first bytes."""
+    """Open the file, and show it as what it is."""
     path = context.workspace.absolute(given.file_path, context.cwd)
     if path == "/dev/null":
         return empty_text(given.file_path)
@@ -56,28 +56,25 @@ async def read_tool(given: ReadInput, context: ToolContext) -> ToolResult:
     except FileNotFoundError:
         path, file = _open_trimmed(path, context)
     try:
-        extension = posixpath.splitext(path)[1].lower()
-        _check_kind(path, extension, file)
-        is_image = extension in IMAGE_EXTENSIONS or (not extension and _looks_like_image(file))
+        kind = _kind(path, file)
     except BaseException:
         file.close()
         raise
-    if is_image:
-        return await use(file, lambda opened: read_image(opened, path))
-    if extension == ".ipynb":
-        return await use(
-            file,
-            lambda opened: read_notebook(
-                opened, path, given.file_path, allow_large=given.allow_large
-            ),
-        )
-    span = Span.of(given.offset, given.limit)
-    return await use(
-        file,
-        lambda opened: read_text(
-            opened, path, given.file_path, span, allow_large=given.allow_large
-        ),
-    )
+    match kind:
+        case "pdf":
+            with file:
+                return await read_pdf(file, path, given.file_path, given.pages, context.decoder)
+        case "image":
+            with file:
+                return await read_image(file, path, context.decoder)
+        case "notebook":
+            large = given.allow_large
+            return await use(file, lambda f: read_notebook(f, path, given.file_path, large))
+        case "text":
+            span, large = Span.of(given.offset, given.limit), given.allow_large
+            return await use(
+                file, lambda f: read_text(f, path, given.file_path, span, allow_large=large)
+            )
 
 
 def _open_trimmed(path: str, context: ToolContext) -> tuple[str, OpenFile]:
@@ -92,21 +89,19 @@ def _open_trimmed(path: str, context: ToolContext) -> tuple[str, OpenFile]:
     raise no_such_file(path, context.cwd, names) from None
 
 
-def _check_kind(path: str, extension: str, file: OpenFile) -> None:
+def _kind(path: str, file: OpenFile) -> Literal["text", "image", "pdf", "notebook"]:
+    """Tell how a file is shown, by its extension and first bytes. `ToolFailed` for binaries."""
+    extension = posixpath.splitext(path)[1].lower()
     if extension in _BINARY_EXTENSIONS:
         raise ToolFailed(
             f"{shown(path)} is a binary file by its extension ({extension}) and cannot be shown. "
             "Use a program that knows the format.",
             wrapped=True,
         )
-    if extension != ".pdf":
-        return
-    if file.size_bytes == 0:
-        raise ToolFailed(f"{shown(path)} is empty.")
-    raise ToolFailed(
-        f"{shown(path)}: PDF documents cannot be shown by this tool yet. Use a program through Bash."
-    )
-
-
-def _looks_like_image(file: OpenFile) -> bool:
-    return image_kind(file.head(_SNIFFED_BYTES)) is not None
+    if extension == ".pdf":
+        return "pdf"
+    if extension == ".ipynb":
+        return "notebook"
+    if extension in IMAGE_EXTENSIONS or (not extension and looks_like_image(file)):
+        return "image"
+    return "text"

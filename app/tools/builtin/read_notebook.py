@@ -35,7 +35,7 @@ class _Output:
     """The source of an image block."""
 
 
-def read_notebook(file: OpenFile, path: str, given_path: str, *, allow_large: bool) -> ToolResult:
+def read_notebook(file: OpenFile, path: str, given_path: str, allow_large: bool) -> ToolResult:
     """Show a notebook. `given_path` is the path as the model wrote it. Raises `ToolFailed`."""
     if file.size_bytes > _MAX_BYTES:
         raise ToolFailed(
