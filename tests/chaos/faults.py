@@ -30,6 +30,7 @@ class Faults:
     full_s: list[tuple[float, float]] = field(default_factory=list)
     """When the disk was full (wall time)."""
     _database: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _mount: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def do_harm(self, until_s: float) -> None:
         """Deal faults from shuffled decks until the (monotonic) time; then heal everything."""
@@ -157,24 +158,29 @@ class Faults:
         return f"{host.name} by {shift_s:+d} s"
 
     async def _disk(self) -> str:
-        for_s, began_s = self.dice.uniform(1.0, 2.5), time.time()
-        self.fleet.troubles["disk"] += 1
-        try:
-            if self.ground.means == "mount":
-                await asyncio.to_thread(self.ground.fill)
-                await asyncio.sleep(for_s)
-                return f"full for {for_s:.1f} s (a small mount of our own)"
-            if (host := self._victim("disk")) is None:
-                return ""
-            limit_files(host.process.pid, 0)
+        for_s = self.dice.uniform(1.0, 2.5)
+        async with self._mount:
+            began_s = time.time()
+            self.fleet.troubles["disk"] += 1
+            try:
+                return await self._full(for_s)
+            finally:
+                await asyncio.to_thread(self.ground.free)
+                self.full_s.append((began_s, time.time()))
+                self._over("disk")
+
+    async def _full(self, for_s: float) -> str:
+        if self.ground.means == "mount":
+            await asyncio.to_thread(self.ground.fill)
             await asyncio.sleep(for_s)
-            if host.process.poll() is None:
-                limit_files(host.process.pid, None)
-            return f"{host.name} for {for_s:.1f} s (by a limit on file sizes)"
-        finally:
-            await asyncio.to_thread(self.ground.free)
-            self.full_s.append((began_s, time.time()))
-            self._over("disk")
+            return f"full for {for_s:.1f} s (a small mount of our own)"
+        if (host := self._victim("disk")) is None:
+            return ""
+        limit_files(host.process.pid, 0)
+        await asyncio.sleep(for_s)
+        if host.process.poll() is None:
+            limit_files(host.process.pid, None)
+        return f"{host.name} for {for_s:.1f} s (by a limit on file sizes)"
 
     def _over(self, trouble: str) -> None:
         self.fleet.troubles[trouble] -= 1
