@@ -36,7 +36,6 @@ _LIMIT_S = 600
 _LOOK_EVERY_S = 0.5
 _KNOCK_EVERY_S = 0.05
 _CHANNEL = "treadle"
-_KEY = "benchmark-key-of-no-value-000000000000"
 
 
 # -- the floor with a free list -----------------------------------------------------------------
@@ -119,29 +118,20 @@ async def floor_side(stage: Stage) -> AsyncIterator[Side]:
 @asynccontextmanager
 async def our_side(stage: Stage, hosts: int) -> AsyncIterator[Side]:
     async with AsyncExitStack() as stack:
-        servers = [await stack.enter_async_context(_host(stage, n)) for n in range(hosts)]
-        peers = [Peer("ours", server.url, _KEY, str(stage.workspace)) for server in servers]
+        opened = [
+            await stack.enter_async_context(stage.service(f"host-{n}", settings=_UNLIMITED))
+            for n in range(hosts)
+        ]
         name = "one host" if hosts == 1 else f"{hosts} hosts"
-        yield Side(name, tuple(peers), tuple(servers), "/healthz")
+        peers, servers = tuple(peer for peer, _ in opened), tuple(server for _, server in opened)
+        yield Side(name, peers, servers, "/healthz")
 
 
-@asynccontextmanager
-async def _host(stage: Stage, number: int) -> AsyncIterator[Server]:
-    port = free_port()
-    env = {
-        "DATABASE_URL": stage.service_dsn,
-        "ANTHROPIC_BASE_URL": stage.model_url,
-        "ANTHROPIC_API_KEY": "x",
-        "TREADLE_DATA_DIR": str(stage.folder / "data"),
-        "TREADLE_AUTH__BOOTSTRAP_KEY": _KEY,
-        "TREADLE_WORKSPACE__ALLOWED_ROOTS": f'["{stage.workspace}"]',
-        "TREADLE_LIMITS__CEILING_MAX_BUDGET_USD": "1000",
-        "TREADLE_ENGINE__MAX_RUNS": "2000",  # what is measured is the load, not the limit
-    }
-    argv = [sys.executable, "-m", "app", "serve", "--host", "127.0.0.1", "--port", str(port)]
-    log = stage.folder / f"host-{number}.log"
-    async with running_server(argv, port=port, log=log, env=env) as server:
-        yield server
+# What is measured is the load, not the limits.
+_UNLIMITED = {
+    "ENGINE__MAX_RUNS": "2000",
+    "STREAM__MAX_PER_KEY": "5000",
+}
 
 
 # -- measuring ----------------------------------------------------------------------------------

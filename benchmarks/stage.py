@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,9 +63,16 @@ class Stage:
             yield Peer("floor", server.url, "none", str(self.workspace)), server
 
     @asynccontextmanager
-    async def service(self) -> AsyncIterator[tuple[Peer, Server]]:
+    async def service(
+        self,
+        name: str = "service",
+        *,
+        role: str = "serve",
+        settings: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[tuple[Peer, Server]]:
+        """Run one host; `settings` are named without `TREADLE_`."""
         port = free_port()
-        argv = ["-m", "app", "serve", "--host", "127.0.0.1", "--port", str(port)]
+        argv = ["-m", "app", role, "--host", "127.0.0.1", "--port", str(port)]
         env = {
             "DATABASE_URL": self.service_dsn,
             "ANTHROPIC_BASE_URL": self.model_url,
@@ -74,8 +81,9 @@ class Stage:
             "TREADLE_AUTH__BOOTSTRAP_KEY": _KEY,
             "TREADLE_WORKSPACE__ALLOWED_ROOTS": f'["{self.workspace}"]',
             "TREADLE_LIMITS__CEILING_MAX_BUDGET_USD": "1000",
+            **{f"TREADLE_{key}": value for key, value in (settings or {}).items()},
         }
-        log = self.folder / "service.log"
+        log = self.folder / f"{name}.log"
         async with running_server([sys.executable, *argv], port=port, log=log, env=env) as server:
             yield Peer("ours", server.url, _KEY, str(self.workspace)), server
 

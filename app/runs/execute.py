@@ -31,6 +31,7 @@ from app.runs.live import Hub
 from app.runs.ownership import Ownership
 from app.store import journal, queue
 from app.store.engine import GONE, Database
+from app.store.group_commit import GroupCommit
 from app.store.journal import Lease, Row
 from app.store.ledger import spend_of, spends
 from app.store.queue import Claim, Host
@@ -79,6 +80,7 @@ class Execution:
     database: Database
     hub: Hub
     parts: Parts
+    appends: GroupCommit
     max_attempts: int
     ownership: Ownership = field(init=False)
     _inbox: StoredInbox = field(init=False)
@@ -289,8 +291,7 @@ class Execution:
         """Append under the fence; outlast an outage without storing anything twice."""
         while True:
             try:
-                return await journal.append(
-                    self.database,
+                return await self.appends.append(
                     self.claim.lease,
                     batch,
                     first=self._announcements,

@@ -19,6 +19,7 @@ from app.runs.live import Hub
 from app.store import queue
 from app.store.bus import Bus, CancelAsked, MailArrived, Word, WorkWaiting
 from app.store.engine import TROUBLE, Database
+from app.store.group_commit import GroupCommit
 from app.store.idempotency import forget_old
 from app.store.journal import Lease
 from app.store.queue import Claim, Host
@@ -43,11 +44,15 @@ class Worker:
     poll_s: float
     max_attempts: int
     is_draining: bool = False
+    appends: GroupCommit = field(init=False)
     _running: dict[Lease, tuple[Execution, asyncio.Task[None]]] = field(default_factory=dict)
     _claiming: int = 0
     """Slots held for claims under way, so that many at once cannot take more than there are."""
     _has_work: asyncio.Event = field(default_factory=asyncio.Event)
     _has_ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.appends = GroupCommit(self.database)
 
     @contextmanager
     def slot(self) -> Iterator[Host | None]:
@@ -73,7 +78,13 @@ class Worker:
             if lease.run_id == claim.lease.run_id:
                 older.stop("lost")  # our own lease had run out, and we are the new owner
         execution = Execution(
-            claim, self.host, self.database, self.hub, self.parts, self.max_attempts
+            claim,
+            self.host,
+            self.database,
+            self.hub,
+            self.parts,
+            self.appends,
+            self.max_attempts,
         )
         task = asyncio.create_task(self._drive(execution))
         self._running[claim.lease] = (execution, task)

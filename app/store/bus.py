@@ -5,6 +5,10 @@ time (a poll finds it), never data. Words are sent after the commit they speak o
 of their own, packed, at most 40 times a second: a NOTIFY inside a transaction would serialise
 the commits of the whole database.
 
+Words on rows are many and of use to other hosts alone, so a host that hears of none does not send
+them. Each host says again and again that it is here, and at once when it begins to listen; one
+that has just come is greeted in return.
+
 Pieces of messages for readers elsewhere are the exception: they are in no table. They go only where
 somebody asked for them, ahead of the words that would make them stale, and are dropped under
 pressure; whoever misses one sees that by its number.
@@ -13,6 +17,7 @@ pressure; whoever misses one sees that by its number.
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -30,6 +35,9 @@ GATHER_S = 0.025
 """Words are gathered for so long before they are sent: at most 40 sends a second a host."""
 PAYLOAD_BYTES = 7900
 """Postgres takes payloads below 8,000 bytes."""
+HERE_EVERY_S = 10.0
+COMPANY_S = 30.0
+"""A host counts as there for so long after it was last heard."""
 MOST_PARTS = 2000
 """Parts of messages that wait to be sent; more are dropped."""
 
@@ -90,8 +98,16 @@ class PreviewPart:
     """A part of JSON, which is whole with the last one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Here:
+    """The sender is there. Between buses alone: `on_word` is not told."""
+
+    is_new: bool
+    """It has just begun to listen, and knows of nobody yet."""
+
+
 Word: TypeAlias = (
-    RowsWritten | WorkWaiting | CancelAsked | MailArrived | PreviewsWanted | PreviewPart
+    RowsWritten | WorkWaiting | CancelAsked | MailArrived | PreviewsWanted | PreviewPart | Here
 )
 
 
@@ -107,6 +123,8 @@ class Bus:
     _others: set[Word] = field(default_factory=set)
     _parts: list[PreviewPart] = field(default_factory=list)
     _has_words: asyncio.Event = field(default_factory=asyncio.Event)
+    _company_until_s: float = 0.0
+    """Monotonic."""
 
     def say(self, word: Word) -> None:
         """Send a word to the other hosts, soon. Never blocks, never raises."""
@@ -135,7 +153,8 @@ class Bus:
             await asyncio.sleep(GATHER_S)
             self._has_words.clear()
             words: list[Word] = [*self._parts, *self._others]
-            words += [RowsWritten(t, s, q) for (t, s), q in self._rows.items()]
+            if self.has_company:
+                words += [RowsWritten(t, s, q) for (t, s), q in self._rows.items()]
             self._rows.clear()
             self._others.clear()
             self._parts.clear()
@@ -146,6 +165,17 @@ class Bus:
                 # Readers poll; nothing is lost but time.
                 log.warning("Could not notify other hosts: %s", type(error).__name__)
                 await asyncio.sleep(1.0)
+
+    @property
+    def has_company(self) -> bool:
+        """Whether another host was heard of late."""
+        return time.monotonic() < self._company_until_s
+
+    async def greet_forever(self) -> None:
+        """Say that this host is here, until cancelled."""
+        while True:
+            await asyncio.sleep(HERE_EVERY_S)
+            self.say(Here(is_new=False))
 
     async def listen_forever(self) -> None:
         """Hear words until cancelled; come back after a lost connection."""
@@ -162,6 +192,7 @@ class Bus:
         try:
             connection.add_termination_listener(lambda _: lost.set())
             await connection.add_listener(CHANNEL, self._heard)
+            self.say(Here(is_new=True))
             for call in self._reconnected:
                 call()
             while not lost.is_set():
@@ -174,6 +205,11 @@ class Bus:
 
     def _heard(self, _connection: Any, _pid: int, _channel: str, payload: object) -> None:  # noqa: ANN401 - asyncpg's callback
         for word in unpack(self.host_id, str(payload)):
+            self._company_until_s = time.monotonic() + COMPANY_S
+            if isinstance(word, Here):
+                if word.is_new:
+                    self.say(Here(is_new=False))
+                continue
             for hear in self._hear:
                 hear(word)
 
@@ -183,7 +219,11 @@ async def open_bus(database: Database, host_id: str) -> AsyncIterator[Bus]:
     """Start sending and hearing."""
     bus = Bus(database, host_id)
     async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(bus.send_forever()), tasks.create_task(bus.listen_forever())]
+        running = [
+            tasks.create_task(bus.send_forever()),
+            tasks.create_task(bus.listen_forever()),
+            tasks.create_task(bus.greet_forever()),
+        ]
         try:
             yield bus
         finally:
@@ -230,6 +270,8 @@ def _item(word: Word) -> list[object]:
             return ["cancel", run]
         case MailArrived(run):
             return ["mail", run]
+        case Here(is_new):
+            return ["here", is_new]
         case PreviewsWanted(tenant, session, is_fresh):
             return ["want", tenant, session, is_fresh]
         case PreviewPart(tenant, session, epoch, stream, n, kind, is_last, text):
@@ -246,6 +288,8 @@ def _word(item: object) -> Word | None:
             return CancelAsked(run)
         case ["mail", str(run)]:
             return MailArrived(run)
+        case ["here", bool(is_new)]:
+            return Here(is_new)
         case ["want", str(tenant), str(session), bool(is_fresh)]:
             return PreviewsWanted(tenant, session, is_fresh)
         case [

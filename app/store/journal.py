@@ -120,7 +120,7 @@ async def append(
     )
     arguments = [lease.tenant_id, lease.session_id, lease.epoch, lease.run_id, *columns(new)]
     if batch.ledger:
-        arguments += _ledger_columns(batch.ledger)
+        arguments += ledger_columns(batch.ledger)
     if batch.consumed:
         arguments += [list(batch.consumed), batch.steered]
     if batch.outcome is not None:
@@ -422,7 +422,8 @@ def columns(rows: Sequence[NewRow]) -> list[object]:
     ]
 
 
-def _ledger_columns(rows: Sequence[LedgerRow]) -> list[object]:
+def ledger_columns(rows: Sequence[LedgerRow]) -> list[object]:
+    """Give ledger rows as the arrays that the inserting statements unnest."""
     columns: list[list[Any]] = [
         [row.thread for row in rows],
         [row.purpose for row in rows],

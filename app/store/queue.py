@@ -271,16 +271,22 @@ FROM next, taken, started""",
 async def renew(database: Database, host: Host, leases: Sequence[Lease]) -> dict[Lease, bool]:
     """Renew this host's leases; give lease → whether its run's cancel is asked for.
 
-    A lease that is missing from the answer is lost.
+    A lease that is missing from the answer is lost. Rows are locked in the order of their keys,
+    as every statement does that locks several sessions.
     """
     rows = await database.raw.fetch(
         """
-WITH mine AS (
-  UPDATE sessions s SET lease_expires_at = clock_timestamp() + make_interval(secs => $1)
+WITH held AS MATERIALIZED (
+  SELECT s.tenant_id, s.id, l.run_id, l.position
   FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[]) WITH ORDINALITY
     AS l(tenant_id, id, run_id, epoch, position)
-  WHERE s.tenant_id = l.tenant_id AND s.id = l.id AND s.epoch = l.epoch AND s.owner = $6
-  RETURNING l.tenant_id, l.run_id, l.position)
+  JOIN sessions s ON s.tenant_id = l.tenant_id AND s.id = l.id
+  WHERE s.epoch = l.epoch AND s.owner = $6
+  ORDER BY s.tenant_id, s.id FOR NO KEY UPDATE OF s),
+mine AS (
+  UPDATE sessions s SET lease_expires_at = clock_timestamp() + make_interval(secs => $1)
+  FROM held WHERE s.tenant_id = held.tenant_id AND s.id = held.id
+  RETURNING held.tenant_id, held.run_id, held.position)
 SELECT mine.position, r.cancel_requested_at IS NOT NULL AS is_cancelled
 FROM mine JOIN runs r ON r.tenant_id = mine.tenant_id AND r.id = mine.run_id""",
         host.lease_s,

@@ -18,6 +18,7 @@ from app.runs.live import Hub
 from app.store import queue
 from app.store.bus import Bus
 from app.store.engine import Database
+from app.store.group_commit import GroupCommit
 from app.store.journal import Lease
 from app.store.queue import Claim
 from app.store.runs import Work
@@ -178,7 +179,8 @@ async def test_a_failure_that_is_no_outage_ends_the_run_once_instead_of_repeatin
     claim = await begun(database)
     hub = Hub(database, Bus(database, "host_1"), 1.0, 100)
     async with asyncio.timeout(10):
-        await Execution(claim, queue.Host("host_1", 30.0), database, hub, BrokenParts(), 3).run()
+        host, appends = queue.Host("host_1", 30.0), GroupCommit(database)
+        await Execution(claim, host, database, hub, BrokenParts(), appends, 3).run()
     (run,) = await rows(database, "SELECT status, end_reason FROM runs")
     assert run == {"status": "finished", "end_reason": "internal"}
     kinds = [row["type"] for row in await rows(database, "SELECT type FROM journal ORDER BY seq")]

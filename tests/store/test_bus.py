@@ -12,6 +12,7 @@ from app.store.bus import (
     CHANNEL,
     Bus,
     CancelAsked,
+    Here,
     RowsWritten,
     Word,
     WorkWaiting,
@@ -27,6 +28,7 @@ WORDS = st.one_of(
     st.builds(RowsWritten, NAMES, NAMES, st.integers(1, 2**63 - 1)),
     st.builds(WorkWaiting),
     st.builds(CancelAsked, NAMES),
+    st.builds(Here, st.booleans()),
 )
 
 
@@ -86,6 +88,15 @@ async def listening(stack: AsyncExitStack, database: Database, host: str) -> tup
     return bus, hearing
 
 
+async def met(*buses: Bus) -> None:
+    """Wait until each has heard of another host."""
+
+    async def all_have_company() -> bool:
+        return all(bus.has_company for bus in buses)
+
+    await until(all_have_company)
+
+
 async def end_listeners(database: Database) -> int:
     return int(
         await database.raw.fetchval(
@@ -99,6 +110,7 @@ async def test_a_word_reaches_the_other_hosts_and_not_its_sender(database: Datab
     async with AsyncExitStack() as stack:
         a, heard_by_a = await listening(stack, database, "host_a")
         b, heard_by_b = await listening(stack, database, "host_b")
+        await met(a, b)
         words: list[Word] = [RowsWritten("t", "s", 7), WorkWaiting(), CancelAsked("run_1")]
         for word in words:
             a.say(word)
@@ -110,10 +122,34 @@ async def test_a_word_reaches_the_other_hosts_and_not_its_sender(database: Datab
         assert len(heard_by_b.words) == 3
 
 
+async def test_a_host_that_is_alone_sends_no_words_on_rows(database: Database) -> None:
+    sent: list[str] = []
+    connection = await asyncpg.connect(database.dsn)
+    try:
+        await connection.add_listener(CHANNEL, lambda *told: sent.append(str(told[3])))
+        async with AsyncExitStack() as stack:
+            a, _ = await listening(stack, database, "host_a")
+            a.say(RowsWritten("t", "s", 7))
+            a.say(CancelAsked("run_1"))
+
+            async def cancel_was_sent() -> bool:
+                return any("run_1" in payload for payload in sent)
+
+            await until(cancel_was_sent)
+            assert not any('"rows"' in payload for payload in sent)
+            _, heard = await listening(stack, database, "host_b")
+            await met(a)
+            a.say(RowsWritten("t", "s", 8))
+            await heard.has(RowsWritten("t", "s", 8))
+    finally:
+        await connection.close()
+
+
 async def test_of_many_words_on_a_session_the_newest_is_sent(database: Database) -> None:
     async with AsyncExitStack() as stack:
         a, _ = await listening(stack, database, "host_a")
         _, heard = await listening(stack, database, "host_b")
+        await met(a)
         for seq in (5, 9, 7):  # words of two writers may overtake each other
             a.say(RowsWritten("t", "s", seq))
         await heard.has(RowsWritten("t", "s", 9))
@@ -128,6 +164,8 @@ async def test_a_burst_is_packed_into_few_notifications(database: Database) -> N
         async with AsyncExitStack() as stack:
             a, _ = await listening(stack, database, "host_a")
             _, heard = await listening(stack, database, "host_b")
+            await met(a)
+            notifications.clear()
             for round_number in range(20):
                 for session in range(50):
                     a.say(RowsWritten("t", f"s{session}", round_number + 1))
