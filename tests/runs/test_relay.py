@@ -574,8 +574,12 @@ async def test_pieces_go_ahead_of_the_rows_that_complete_them(database: Database
             speaker.say(RowsWritten("t", "s", 7))
             speaker.say(part)
             await asyncio.sleep(0.05)
-            return part in heard
+            return part in heard and RowsWritten("t", "s", 7) in heard
 
+        async def has_company() -> bool:
+            return speaker.has_company
+
+        await until(has_company)
         await until(arrives)
     assert heard.index(part) < heard.index(RowsWritten("t", "s", 7))
 
