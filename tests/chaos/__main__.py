@@ -12,7 +12,7 @@ import sys
 import uvloop
 
 from tests.chaos.arena import run
-from tests.chaos.ground import move_into_own_mounts
+from tests.chaos.namespaces import move_into_own_namespaces
 from tests.chaos.plan import KINDS, MUST, Plan
 
 
@@ -30,7 +30,7 @@ def main() -> int:
     kinds = tuple(given.faults.split(","))
     if unknown := set(kinds) - set(KINDS):
         parser.error(f"unknown faults {sorted(unknown)}")
-    move_into_own_mounts()
+    move_into_own_namespaces()
     must = kinds if given.must is None else tuple(k for k in given.must.split(",") if k)
     seed = secrets.randbelow(1_000_000) if given.seed is None else given.seed
     plan = Plan(

@@ -26,9 +26,11 @@ from tests.chaos.faults import Faults
 from tests.chaos.fleet import Fleet
 from tests.chaos.ground import Ground, lay_ground, take_up_ground
 from tests.chaos.load import TRACE, Load
+from tests.chaos.namespaces import has_own
 from tests.chaos.plan import Plan
 from tests.chaos.postgres import TcpPostgres, free_port
 from tests.chaos.watch import watch
+from tests.chaos.wire import Wire, make_room
 
 Say = Callable[[str], None]
 _SHOWN = 12
@@ -67,7 +69,8 @@ async def run(plan: Plan, say: Say) -> int:
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with set_up(plan) as arena:
-        say(f"disk: {arena.ground.means}; net: a proxy for each host; clock: of each process")
+        net = "a wire of network devices" if has_own("net") else "a proxy"
+        say(f"disk: {arena.ground.means}; net: {net} for each host; clock: of each process")
         faults = await _harm(arena, say)
         flaws = await _quiet(arena)
         found, checks = await _look(arena, faults)
@@ -210,7 +213,8 @@ async def set_up(plan: Plan) -> AsyncIterator[Arena]:
     """Start everything; end everything afterwards, whatever happens."""
     folder = _folder()
     ground = lay_ground(folder / "data")
-    postgres = TcpPostgres(folder / "pg", free_port())
+    address = await _wired(free_port())
+    postgres = TcpPostgres(folder / "pg", address, is_apart=has_own("net"))
     try:
         await asyncio.to_thread(postgres.make)
         await postgres.start()
@@ -230,6 +234,16 @@ async def set_up(plan: Plan) -> AsyncIterator[Arena]:
         await postgres.stop(signal.SIGQUIT)
         take_up_ground(ground)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _wired(port: int) -> tuple[str, int]:
+    """Give the address under which Postgres will listen; it never is cut for the harness."""
+    if not has_own("net"):
+        return "127.0.0.1", port
+    await asyncio.to_thread(make_room)
+    wire = Wire(0, port)
+    await wire.open()
+    return wire.address
 
 
 def _folder() -> Path:

@@ -48,7 +48,7 @@ class Faults:
                 if self.dice.random() < 0.7 or kind in _ALONE:
                     await asyncio.wait([task])
                 await asyncio.sleep(self.dice.uniform(0.2, 1.2))
-        self._heal()
+        await self._heal()
 
     async def _one(self, kind: str) -> None:
         acts: dict[str, Callable[[], Awaitable[str]]] = {
@@ -141,11 +141,11 @@ class Faults:
         is_hole = self.dice.random() < 0.6
         for_s = self.plan.lease_s * self.dice.uniform(1.2, 1.8)
         self.fleet.troubles["pg"] += 1
-        host.link.set("hole" if is_hole else "drop")
+        await host.cut("hole" if is_hole else "drop")
         await asyncio.sleep(for_s)
-        host.link.set("open")
+        await host.cut("open")
         self._over("pg")
-        return f"{host.name} {'silent' if is_hole else 'reset'} for {for_s:.1f} s"
+        return f"{host.name} {'silent' if is_hole else 'unreachable'} for {for_s:.1f} s"
 
     async def _clock(self) -> str:
         if (host := self._victim("clock")) is None:
@@ -186,7 +186,7 @@ class Faults:
         self.fleet.troubles[trouble] -= 1
         self.fleet.trouble_ended_s = time.monotonic()
 
-    def _heal(self) -> None:
-        for host in self.fleet.hosts:
+    async def _heal(self) -> None:
+        for host in list(self.fleet.hosts):
             host.shift_clock(0)
-            host.link.set("open")
+            await host.cut("open")

@@ -17,10 +17,12 @@ from pathlib import Path
 
 import aiohttp
 
-from tests.chaos.link import Link
+from tests.chaos.link import Link, Mode
 from tests.chaos.model import HOST_HEADER
+from tests.chaos.namespaces import has_own
 from tests.chaos.plan import Plan
 from tests.chaos.postgres import TcpPostgres, free_port
+from tests.chaos.wire import Wire
 from tests.hosts import KEY
 
 _START_LIMIT_S = 60
@@ -34,7 +36,7 @@ class ChaosHost:
     name: str
     url: str
     process: "subprocess.Popen[bytes]"
-    link: Link
+    link: Link | Wire
     clock: mmap.mmap
     log: Path
     started_s: float
@@ -50,6 +52,11 @@ class ChaosHost:
     def signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
             self.process.send_signal(number)
+
+    async def cut(self, mode: Mode) -> None:
+        """Cut the wire to Postgres, or mend it; nothing for a host that is gone."""
+        if self.process.poll() is None:
+            await self.link.set(mode)
 
     def shift_clock(self, seconds: float) -> None:
         self.clock[:8] = struct.pack("d", seconds)
@@ -168,7 +175,9 @@ class Fleet:
     async def _spawned(self) -> ChaosHost:
         self._number += 1
         name = f"h{self._number}"
-        link = Link(self.postgres.port)
+        link: Link | Wire = Link(self.postgres.port)
+        if has_own("net"):
+            link = Wire(self._number, self.postgres.port)
         await link.open()
         clock = self.folder / f"{name}.clock"
         clock.write_bytes(bytes(8))
@@ -177,7 +186,7 @@ class Fleet:
         port, log = free_port(), self.folder / f"{name}.log"
         argv = [sys.executable, "-m", "tests.chaos.host_main", "--port", str(port)]
         argv += [] if self.plan.has_fence else ["--no-fence"]
-        environment = self._environment(name, link.port) | {"CHAOS_CLOCK": str(clock)}
+        environment = self._environment(name, link.address) | {"CHAOS_CLOCK": str(clock)}
         with log.open("ab") as sink:
             process = subprocess.Popen(  # noqa: ASYNC220 - it belongs to this thread: see PDEATHSIG
                 argv,
@@ -190,10 +199,10 @@ class Fleet:
         url = f"http://127.0.0.1:{port}"
         return ChaosHost(name, url, process, link, shared, log, time.monotonic())
 
-    def _environment(self, name: str, postgres_port: int) -> dict[str, str]:
+    def _environment(self, name: str, postgres: tuple[str, int]) -> dict[str, str]:
         return {
             "PATH": os.environ["PATH"],
-            "DATABASE_URL": self.postgres.dsn(name, port=postgres_port),
+            "DATABASE_URL": self.postgres.dsn(name, at=postgres),
             "TREADLE_DATA_DIR": str(self.data_dir),
             "TREADLE_DATABASE__POOL_SIZE": "5",
             "TREADLE_MODEL__API_KEY": "sk-chaos",

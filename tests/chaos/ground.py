@@ -1,38 +1,24 @@
 """The disk under the hosts, small enough to be filled, and never the machine's.
 
-As root the program moves into a mount namespace of its own, in which the hosts' data directory is
-a small tmpfs; nobody else sees it. Elsewhere the hosts' limit on file sizes stands in for it.
+In a mount namespace of our own the hosts' data directory is a small tmpfs that nobody else sees.
+Elsewhere the hosts' limit on file sizes stands in for it.
 """
 
-import os
 import resource
 import shutil
 import subprocess
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-_MOVED = "CHAOS_OWN_MOUNTS"
+from tests.chaos.namespaces import has_own
+
 _SIZE_MIB = 96
 _MOST_FILES = 20_000
 """Of the small mount: appending to a file may need no room, making one always does."""
 _CHUNK = b"\0" * 65536
 Means = Literal["mount", "limit"]
-
-
-def move_into_own_mounts() -> None:
-    """Start this program again in a mount namespace of its own, where that is allowed."""
-    unshare = shutil.which("unshare")
-    if os.environ.get(_MOVED) or os.geteuid() != 0 or unshare is None:
-        return
-    prefix = [unshare, "--mount", "--propagation", "private", "--"]
-    probe = [*prefix, "mount", "-t", "tmpfs", "-o", "size=1m", "chaos", "/mnt"]
-    if subprocess.run(probe, capture_output=True, check=False).returncode != 0:
-        return
-    os.environ[_MOVED] = "1"
-    os.execv(unshare, [*prefix, sys.executable, "-m", "tests.chaos", *sys.argv[1:]])  # noqa: S606 - as in `probe`
 
 
 @dataclass(slots=True)
@@ -66,7 +52,7 @@ class Ground:
 def lay_ground(folder: Path) -> Ground:
     """Make the data directory."""
     folder.mkdir(mode=0o755)
-    if not os.environ.get(_MOVED):
+    if not has_own("mount"):
         return Ground(folder, "limit")
     options = f"size={_SIZE_MIB}m,nr_inodes={_MOST_FILES},mode=755"
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "chaos", str(folder)], check=True)

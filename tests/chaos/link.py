@@ -1,4 +1,4 @@
-"""The wire between one host and Postgres, which can be cut.
+"""The wire between one host and Postgres, which can be cut: the stand-in for `wire.Wire`.
 
 A small TCP proxy. `drop` resets what is open and refuses what is new. `hole` keeps everything and
 passes nothing on, which is what a lost route looks like: no error, only silence.
@@ -22,13 +22,18 @@ class Link:
     dialling: set[asyncio.Task[None]] = field(default_factory=set)
     _server: asyncio.Server | None = None
 
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where the host finds Postgres."""
+        return "127.0.0.1", self.port
+
     async def open(self) -> None:
         """Listen."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _End(self), "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
 
-    def set(self, mode: Mode) -> None:
+    async def set(self, mode: Mode) -> None:
         """Cut the wire, or mend it."""
         self.mode = mode
         for end in list(self.pairs):

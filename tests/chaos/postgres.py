@@ -14,11 +14,11 @@ import asyncpg
 
 from app.store.postgres_binaries import Binaries, choose, installed
 from app.store.postgres_identity import Identity, choose_identity, give
+from tests.chaos.wire import NETWORK, enter
 
 DATABASE = "chaos"
 _START_LIMIT_S = 60
 _OPTIONS = {
-    "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
     "max_connections": "150",
     "shared_buffers": "64MB",
@@ -33,16 +33,19 @@ class TcpPostgres:
 
     folder: Path
     """Everybody may enter it."""
-    port: int
+    address: tuple[str, int]
+    """Where this program finds it."""
+    is_apart: bool = False
+    """Whether it runs in the network namespace `wire.POSTGRES`."""
     password: str = field(default_factory=lambda: secrets.token_hex(16))
     _binaries: Binaries | None = None
     _identity: Identity | None = None
     _process: "subprocess.Popen[bytes] | None" = None
     _frozen: list[int] = field(default_factory=list)
 
-    def dsn(self, name: str, *, port: int | None = None) -> str:
+    def dsn(self, name: str, *, at: tuple[str, int] | None = None) -> str:
         """Give the address for one client; `name` shows in what the triggers write."""
-        where = f"127.0.0.1:{port or self.port}"
+        where = "{}:{}".format(*(at or self.address))
         return f"postgresql://postgres:{self.password}@{where}/{DATABASE}?application_name={name}"
 
     def make(self) -> None:
@@ -63,6 +66,9 @@ class TcpPostgres:
         made = identity.initdb.run(argv, output=subprocess.PIPE, timeout_s=120)
         if made.returncode != 0:
             raise RuntimeError(f"initdb failed: {made.stdout}")
+        if self.is_apart:
+            with (self._data / "pg_hba.conf").open("a") as rules:
+                rules.write(f"host all all {NETWORK} scram-sha-256\n")
         if identity.server.uid is not None:
             give(self._data, identity.server.uid)
         self._binaries, self._identity = binaries, identity
@@ -114,6 +120,10 @@ class TcpPostgres:
         self._frozen = []
 
     @property
+    def port(self) -> int:
+        return self.address[1]
+
+    @property
     def _data(self) -> Path:
         return self.folder / "pgdata"
 
@@ -122,8 +132,12 @@ class TcpPostgres:
             raise RuntimeError("the cluster is not made")
         account = self._identity.server
         argv = [*account.prefix, self._binaries.program("postgres"), "-D", str(self._data)]
-        for name, value in {**_OPTIONS, "port": str(self.port)}.items():
+        where = {"listen_addresses": "*" if self.is_apart else "127.0.0.1", "port": str(self.port)}
+        for name, value in {**_OPTIONS, **where}.items():
             argv += ["-c", f"{name}={value}"]
+        uid = account.uid
+        if self.is_apart:
+            argv, uid = [*enter(uid), *argv], None
         with (self.folder / "postgres.log").open("ab") as log:
             self._process = subprocess.Popen(
                 argv,
@@ -133,9 +147,9 @@ class TcpPostgres:
                 cwd="/",
                 env={"LC_ALL": "C", "PATH": os.defpath},
                 start_new_session=True,
-                user=account.uid,
-                group=account.uid,
-                extra_groups=None if account.uid is None else [],
+                user=uid,
+                group=uid,
+                extra_groups=None if uid is None else [],
             )
 
     async def _answers(self) -> bool:
