@@ -9,16 +9,21 @@ import asyncio
 import subprocess
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.chaos.link import Mode
 
 POSTGRES = "chaos-postgres"
 NETWORK = "10.213.0.0/16"
 _MOST = 16_384
+_NAMES = Path("/run/netns")
 
 
 def make_room() -> None:
     """Make the namespace of Postgres. Blocking."""
+    # Names of namespaces are files there; ours are nobody else's, and are gone with us.
+    _NAMES.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "chaos", str(_NAMES)], check=True)
     subprocess.run(["ip", "netns", "add", POSTGRES], check=True)
     subprocess.run(["ip", "-n", POSTGRES, "link", "set", "lo", "up"], check=True)
 
@@ -26,7 +31,7 @@ def make_room() -> None:
 def enter(uid: int | None) -> list[str]:
     """Give what starts a program where Postgres is, as somebody else if `uid` says so."""
     account = [] if uid is None else [f"--setuid={uid}", f"--setgid={uid}"]
-    return ["nsenter", f"--net=/run/netns/{POSTGRES}", *account, "--"]
+    return ["nsenter", f"--net={_NAMES / POSTGRES}", *account, "--"]
 
 
 @dataclass(slots=True)
