@@ -11,6 +11,7 @@ TreadleError
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
+    from app.domain.notices import RateLimitInfo
     from app.domain.usage import Usage
 
 
@@ -177,6 +178,8 @@ class ModelError(TreadleError):
         """The provider's own word (`x-should-retry`); overrides the class."""
         self.usage = usage
         """Tokens known to be billed although the response was lost; None if none."""
+        self.rate_limit: RateLimitInfo | None = None
+        """Where the provider's limit stands, if it said."""
 
     @property
     def can_retry(self) -> bool:

@@ -75,6 +75,12 @@ class ModelSettings(_Group):
     """Prices and sizes that add to or override the known ones, by model: `input`, `output`,
     `cache_read`, `cache_write_5m`, `cache_write_1h` in USD per million tokens,
     `context_window`, `max_output` in tokens."""
+    abilities: dict[str, dict[str, list[str] | str]] = {}
+    """What models take of thinking and effort, where it adds to or overrides what is known, by
+    model: `efforts` (list of levels), `thinking` (list of `adaptive`, `budget`), `off`
+    (`disabled`, `between_tools` or `never`), `off_efforts` (levels that go with that)."""
+    rate_limit_near: Annotated[float, Field(gt=0, le=1)] = 0.8
+    """Share of the provider's rate limit at which runs are told that it is near."""
     connect_s: Positive = 10.0
     """Longest wait for a connection."""
     first_byte_s: Positive = 120.0
@@ -154,6 +160,8 @@ class StreamSettings(_Group):
     coalesce_ms: Annotated[int, Field(ge=0, le=5000)] = 50
     """Shortest time between two previews of a block: what comes meanwhile is joined. 0 sends each
     piece as it comes."""
+    tool_progress_s: Positive = 5.0
+    """How often readers of partial messages are told of a call that is still running."""
     preview_relay: Literal["notify", "off"] = "notify"
     """How previews reach readers on a host that does not drive the run. `off`: not at all."""
     max_per_session: Count = 50

@@ -40,6 +40,7 @@ from app.runs.mirrors import Mirrors
 from app.runs.policy import Policy
 from app.runs.prepared import PreparedToolbox
 from app.runs.previews import live_previews
+from app.runs.progress import ToldToolbox
 from app.runs.queries import Queries
 from app.runs.relay import open_relay
 from app.runs.service import Service
@@ -183,6 +184,7 @@ class HostParts:
     sandbox_uid: int
     api_key_source: str
     retries: RetryRules
+    tool_progress_s: float
     version: str
     decoder: Decoder
 
@@ -229,8 +231,10 @@ class HostParts:
             )
             yield Effects(
                 model=self._model(options),
-                tools=PreparedToolbox(
-                    toolbox, lambda: asyncio.to_thread(self._prepare, work, place)
+                tools=ToldToolbox(
+                    PreparedToolbox(toolbox, lambda: asyncio.to_thread(self._prepare, work, place)),
+                    previews,
+                    self.tool_progress_s,
                 ),
                 gate=RuleGate(options),
                 inbox=inbox,
@@ -316,7 +320,7 @@ async def open_service(
         bus = await stack.enter_async_context(open_bus(database, host.id))
         hub = await _open_hub(stack, settings.engine.poll_s, settings.stream, database, bus)
         providers = await _open_providers(stack, settings)
-        prices = PriceTable(settings.model.prices)
+        prices = PriceTable(settings.model.prices, settings.model.abilities)
         await asyncio.to_thread(prices.warm_up)
         stamps = SystemStamps(SystemClock(), prices)
         rules = WorkspaceRules(
@@ -337,6 +341,7 @@ async def open_service(
                 sandbox_uid=settings.workspace.sandbox_uid,
                 api_key_source=_api_key_source(settings),
                 retries=_retry_rules(settings.model),
+                tool_progress_s=settings.stream.tool_progress_s,
                 version=version(),
                 decoder=Decoder(),
             )
@@ -454,6 +459,7 @@ async def _open_providers(stack: AsyncExitStack, settings: Settings) -> Provider
             auth_token=_secret(settings.model.auth_token),
             extra_headers=settings.model.extra_headers,
             timeouts=timeouts,
+            near_limit=settings.model.rate_limit_near,
         )
     else:
         log.warning(

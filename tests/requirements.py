@@ -26,6 +26,19 @@ REQUIREMENTS: dict[str, Requirement] = {
     "wire:tool-result": Requirement(
         "is_error is true on a failure, false where a tool says so, else absent.", "loop 1.4"
     ),
+    "wire:thinking-tokens": Requirement("An estimate comes just before each thought.", "loop 1.7"),
+    "wire:status": Requirement(
+        "Each model request is announced to readers of partial messages.", "loop 1.7"
+    ),
+    "wire:tool-progress": Requirement(
+        "Readers of partial messages hear of calls that still run.", "loop 1.7"
+    ),
+    "wire:informational": Requirement(
+        "What a person should know and stops nothing is a message.", "loop 1.7, B24"
+    ),
+    "wire:rate-limit": Requirement(
+        "The provider's rate limit is told when it is near, hit, and far again.", "loop 14.7"
+    ),
     "wire:round-trip": Requirement("A message read back is the one that was stored.", "ours"),
     # -- the loop -----------------------------------------------------------------------------
     "loop:prompts-replayed": Requirement(
@@ -50,6 +63,23 @@ REQUIREMENTS: dict[str, Requirement] = {
         "At the budget no call runs and no request is made; an answer stays a success.", "B8"
     ),
     "loop:effort": Requirement("Effort is sent when it is set, and only then.", "B9"),
+    "loop:thinking": Requirement(
+        "Thinking, task budget and betas are sent in the model's terms, and only when set.",
+        "B9, loop 14.1",
+    ),
+    "loop:thinking-refused": Requirement(
+        "What the model would refuse of them is a 422 that names the field.", "ours"
+    ),
+    "loop:abilities": Requirement(
+        "What a model takes stands in a table, which a setting extends.", "ours"
+    ),
+    "loop:thinking-bytes": Requirement(
+        "Thoughts go back to the model byte for byte, also after a resume elsewhere.",
+        "evidence: security",
+    ),
+    "loop:thoughts-alone": Requirement(
+        "Thoughts that led to nothing are not sent back: the API refuses them at the end.", "B26"
+    ),
     "loop:read-only-together": Requirement("Neighbouring read-only calls run together.", "B10"),
     "loop:others-alone": Requirement("State-changing calls run alone and in order.", "B10"),
     "loop:bounded-parallelism": Requirement(

@@ -1,5 +1,6 @@
 """The OpenAPI document: whole, stable, and the one that is checked in."""
 
+import importlib
 import json
 import re
 import subprocess
@@ -9,6 +10,21 @@ from typing import Any
 
 import pytest
 
+from app.domain.messages import (
+    ApiRetryMessage,
+    Message,
+    OtherSystemMessage,
+    WorkerShuttingDownMessage,
+    encode_message,
+)
+from app.domain.notices import (
+    InformationalMessage,
+    RateLimitEvent,
+    RateLimitInfo,
+    StatusMessage,
+    ThinkingTokensMessage,
+    ToolProgressMessage,
+)
 from app.main import openapi_document
 
 ROOT = Path(__file__).parents[1]
@@ -131,3 +147,36 @@ def test_a_body_is_json_and_has_an_example(
 )
 def test_what_can_stream_says_so(method: str, path: str) -> None:
     assert "text/event-stream" in DOCUMENT["paths"][path][method]["responses"]["200"]["content"]
+
+
+VALIDATOR: Any = importlib.import_module("jsonschema").Draft202012Validator  # it has no stubs
+OF: dict[str, Any] = {"session_id": "s", "uuid": "u"}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        StatusMessage(**OF, status="requesting"),
+        StatusMessage(**OF, status=None),
+        ThinkingTokensMessage(**OF, estimated_tokens=3, estimated_tokens_delta=3),
+        InformationalMessage(**OF, content="x", level="warning"),
+        RateLimitEvent(**OF, rate_limit_info=RateLimitInfo(status="allowed", utilization=0.5)),
+        ToolProgressMessage(**OF, tool_use_id="t", tool_name="Bash", elapsed_time_seconds=5),
+        WorkerShuttingDownMessage(**OF),
+        OtherSystemMessage(**OF, subtype="of_a_later_version"),
+        ApiRetryMessage(
+            **OF, attempt=1, max_retries=2, retry_delay_ms=3, error_status=None, error="unknown"
+        ),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_a_message_fits_one_schema_of_the_union_and_no_other(message: Message) -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    fitting = [
+        option["$ref"].rpartition("/")[2]
+        for option in schemas["SdkMessage"]["oneOf"]
+        if VALIDATOR({**option, "components": {"schemas": schemas}}).is_valid(
+            json.loads(encode_message(message))
+        )
+    ]
+    assert fitting == [type(message).__name__]

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from app.domain.messages import Prompt
 from app.domain.model import ModelRequest, ModelResponse, PartialResponse, StreamPart
+from app.domain.thinking import Abilities
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
 from app.domain.usage import ModelLimits, Usage
 from app.permissions.decide import Decision
@@ -84,6 +85,10 @@ class Previews(Protocol):
         """Hand on one raw event. Never blocks, never raises."""
         ...
 
+    def requesting(self) -> None:
+        """Say that a model request is about to be made. Never blocks, never raises."""
+        ...
+
     def abort(self, message_id: str, reason: str) -> None:
         """Say that the open message will not be completed (retry, cancel)."""
         ...
@@ -106,6 +111,10 @@ class Models(Protocol):
 
     def limits(self, model: str) -> ModelLimits:
         """Give the model's sizes; a safe guess for an unknown one."""
+        ...
+
+    def abilities(self, model: str) -> Abilities:
+        """Give what the model takes of thinking and effort."""
         ...
 
     def canonical(self, model: str) -> str:

@@ -9,6 +9,7 @@ import orjson
 from app.agent.effects import Effects
 from app.agent.failure_step import after_failure, billed
 from app.agent.finish_step import ending, result_batch
+from app.agent.notices import asked_in, estimate, limit_changed
 from app.agent.prompt import system_texts
 from app.agent.start_step import take_in
 from app.agent.state import EMPTY_RESPONSE, Advance, LoopState
@@ -50,10 +51,15 @@ async def ask_model(state: LoopState, effects: Effects) -> AsyncGenerator[Advanc
         state = taken.state
     request = build_request(state, effects)
     started = effects.clock.monotonic()
+    effects.previews.requesting()
     try:
         response = await _respond(request, effects)
     except ModelError as error:
         cost = billed(error, request, effects, started)
+        if limit := limit_changed(error.rate_limit, state, effects):
+            told = state.after(Batch(limit))
+            yield told
+            state = told.state
         failed, wait_s = after_failure(error, cost, state, effects)
         yield failed
         if wait_s:
@@ -82,6 +88,7 @@ async def nudge(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
 def build_request(state: LoopState, effects: Effects) -> ModelRequest:
     """Build the request for the next response from parts that are encoded already."""
     options = state.run.options
+    asked = asked_in(state.model, state, effects)
     return ModelRequest(
         model=state.model,
         max_tokens=effects.models.limits(state.model).max_output,
@@ -97,7 +104,10 @@ def build_request(state: LoopState, effects: Effects) -> ModelRequest:
             for spec in effects.tools.specs()
         ),
         messages=state.request_messages(),
-        effort=options.effort,
+        effort=asked.effort,
+        thinking=asked.thinking,
+        task_budget_tokens=options.task_budget.total if options.task_budget else None,
+        betas=tuple(options.betas),
         metadata_user_id=state.run.session_id,
     )
 
@@ -105,21 +115,23 @@ def build_request(state: LoopState, effects: Effects) -> ModelRequest:
 def answered(response: ModelResponse, state: LoopState, effects: Effects) -> Batch:
     """Give the batch of a complete response: one message a block, journalled together."""
     ledger = (_ledger_row(response, effects),)
+    limit = limit_changed(response.rate_limit, state, effects)
     blocks = list(_sound(_whole(response), state))
     if blocks:
-        entries = tuple(
-            _block_entry(block, response, state, effects, is_first=index == 0)
-            for index, block in enumerate(blocks)
-        )
-        return Batch(entries, ledger)
+        entries = [*limit]
+        for index, block in enumerate(blocks):
+            entries += estimate(block, state, effects)
+            entries.append(_block_entry(block, response, state, effects, is_first=index == 0))
+        return Batch(tuple(entries), ledger)
     if state.was_nudged or response.stop_reason in FINAL_WITHOUT_TEXT:
         return result_batch(
             state.finished_empty(response.stop_reason).apply(Batch(ledger=ledger)),
             effects,
             ledger=ledger,
+            before=limit,
         )
     nudged = _nudge_entry(state, effects, lost_responses=1, stop_reason=response.stop_reason)
-    return Batch((nudged,), ledger)
+    return Batch((*limit, nudged), ledger)
 
 
 async def _respond(request: ModelRequest, effects: Effects) -> ModelResponse:

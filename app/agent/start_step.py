@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from app.agent.effects import Effects, Stamps
+from app.agent.notices import opening_notices
 from app.agent.state import Advance, LoopState
 from app.domain.journal import Batch, Entry
 from app.domain.messages import InitMessage, Prompt, UserContent, UserMessage, wire_time
@@ -19,8 +20,9 @@ async def start(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
 def opening(
     prompts: Sequence[Prompt], state: LoopState, tools: Sequence[ToolSpec], effects: Stamps
 ) -> Batch:
-    """Give the first batch of a run: `init`, then its prompts."""
-    return take_in(prompts, state, effects, before=(_init(state, tools, effects, prompts),))
+    """Give the first batch of a run: `init`, what a person should know, then its prompts."""
+    before = (_init(state, tools, effects, prompts), *opening_notices(state, effects))
+    return take_in(prompts, state, effects, before=before)
 
 
 def take_in(
@@ -48,6 +50,7 @@ def _init(
             permissionMode=run.options.permission_mode,
             apiKeySource=run.api_key_source,
             claude_code_version=run.version,
+            betas=list(run.options.betas) or None,
             sandbox=run.sandbox,
             user_message_uuids=[p.uuid for p in prompts if p.has_client_uuid] or None,
         )

@@ -25,6 +25,7 @@ from app.domain.messages import (
     UserMessage,
 )
 from app.domain.model import ContextMessage
+from app.domain.notices import RateLimitEvent, RateLimitInfo
 from app.domain.options import AgentOptions
 from app.domain.tools import ToolFacts, ToolMemory
 from app.domain.usage import Spend
@@ -102,6 +103,8 @@ class LoopState:
     """From the first request of the run to the first event of its answer."""
     client_uuids: tuple[str, ...] = ()
     """Uuids that the client chose for the prompts of this run."""
+    rate_limit: RateLimitInfo | None = None
+    """What the run was told last of the provider's rate limit."""
     result: ResultMessage | None = None
     """Set once; the run is over."""
 
@@ -216,6 +219,7 @@ class _Draft:
         self.unsure = state.unsure
         self.ttft_ms = state.ttft_ms
         self.client_uuids = state.client_uuids
+        self.rate_limit = state.rate_limit
         self.result = state.result
 
     def freeze(self) -> LoopState:
@@ -244,6 +248,7 @@ class _Draft:
             unsure=self.unsure,
             ttft_ms=self.ttft_ms,
             client_uuids=self.client_uuids,
+            rate_limit=self.rate_limit,
             result=self.result,
         )
 
@@ -282,6 +287,8 @@ class _Draft:
             case ModelFallbackMessage():
                 self.fallback = message.fallback_model
                 self.failures = ()
+            case RateLimitEvent():
+                self.rate_limit = message.rate_limit_info
             case _:
                 pass
 
@@ -353,10 +360,21 @@ def _said(
     tail = (*ordered, *notes)
     if not tail:
         return tuple(context)
-    if context and context[-1].role == "assistant" and all(map(is_thinking, context[-1].blocks)):
-        # The API takes no response of thoughts alone back, unless it is to go on with it.
-        context = context[:-1]
+    context = _answered_fully(context)
     if context and context[-1].role == "user":
         newest = context[-1]
         return (*context[:-1], ContextMessage("user", (*newest.blocks, *tail)))
     return (*context, ContextMessage("user", tail))
+
+
+def _answered_fully(context: Sequence[ContextMessage]) -> Sequence[ContextMessage]:
+    """Give the conversation without thoughts that led to nothing: the API refuses them at the end."""
+    if not context or context[-1].role != "assistant":
+        return context
+    blocks = context[-1].blocks
+    while blocks and is_thinking(blocks[-1]):
+        blocks = blocks[:-1]
+    if len(blocks) == len(context[-1].blocks):
+        return context
+    kept = (ContextMessage("assistant", blocks),) if blocks else ()
+    return (*context[:-1], *kept)

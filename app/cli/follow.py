@@ -97,6 +97,8 @@ class Printer:
                 self._user(body)
             case "result":
                 self._result(body)
+            case "rate_limit_event":
+                self._note(limit_text(body.get("rate_limit_info") or {}), "yellow")
             case _:
                 return
 
@@ -120,6 +122,9 @@ class Printer:
             case "permission_denied":
                 self._denied.add(str(body.get("tool_use_id")))
                 self._note(f"  ✗ denied: {one_line(str(body.get('message')), 400)}", "red")
+            case "informational":
+                style = "yellow" if body.get("level") == "warning" else "dim"
+                self._note(one_line(str(body.get("content")), 400), style)
             case "worker_shutting_down":
                 self._note("the host is going; another one goes on")
             case _:
@@ -232,6 +237,20 @@ def retry_text(body: Mapping[str, Any]) -> str:
         f"the model did not answer ({body.get('error')}{f' {status}' if status else ''}): "
         f"retry {body.get('attempt')} of {body.get('max_retries')} in {wait_s:.1f} s"
     )
+
+
+def limit_text(info: Mapping[str, Any]) -> str:
+    """Say where the provider's rate limit stands."""
+    what = str(info.get("rateLimitType") or info.get("resource") or "requests").replace("_", " ")
+    used = info.get("utilization")
+    share = f" ({used:.0%} used)" if isinstance(used, int | float) else ""
+    match info.get("status"):
+        case "rejected":
+            return f"the provider's rate limit is hit: {what}{share}"
+        case "allowed_warning":
+            return f"the provider's rate limit is near: {what}{share}"
+        case _:
+            return f"the provider's rate limit is far again: {what}{share}"
 
 
 def telling_argument(arguments: object) -> str:

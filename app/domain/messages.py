@@ -11,6 +11,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter
 
 from app.domain.blocks import Block
+from app.domain.notices import (
+    InformationalMessage,
+    RateLimitEvent,
+    StatusMessage,
+    ThinkingTokensMessage,
+    ToolProgressMessage,
+)
 from app.domain.results import ErrorResult, SuccessResult
 from app.domain.results import ResultMessage as ResultMessage
 from app.domain.results import ResultSubtype as ResultSubtype
@@ -18,6 +25,21 @@ from app.domain.wire import ABSENT, WireMessage
 from app.domain.wire import wire_time as wire_time
 from app.domain.wire_usage import WireModelUsage as WireModelUsage
 from app.domain.wire_usage import WireUsage as WireUsage
+
+_KNOWN_SUBTYPES = frozenset(
+    {
+        "init",
+        "api_retry",
+        "model_fallback",
+        "permission_denied",
+        "worker_shutting_down",
+        "status",
+        "thinking_tokens",
+        "informational",
+    }
+)
+"""Of the system messages that have a class of their own."""
+
 
 # -- system -----------------------------------------------------------------------------------
 
@@ -42,6 +64,8 @@ class InitMessage(WireMessage):
     agents: list[str] = Field(default_factory=list)
     skills: list[str] = Field(default_factory=list)
     plugins: list[dict[str, Any]] = Field(default_factory=list)
+    betas: list[str] | None = ABSENT
+    """Beta features of the provider that the run asked for."""
     sandbox: str = "bubblewrap"
     """Where commands run: `bubblewrap`, or `none` (an operator's explicit choice)."""
     user_message_uuids: list[str] | None = ABSENT
@@ -98,7 +122,7 @@ class OtherSystemMessage(WireMessage):
     """A system message of a kind that this version only passes on."""
 
     type: Literal["system"] = "system"
-    subtype: str
+    subtype: Annotated[str, Field(json_schema_extra={"not": {"enum": sorted(_KNOWN_SUBTYPES)}})]
 
 
 # -- conversation -----------------------------------------------------------------------------
@@ -181,25 +205,25 @@ def _message_kind(value: Any) -> str:  # noqa: ANN401 - pydantic hands over what
     return subtype if subtype in _KNOWN_SUBTYPES else "system"
 
 
-_KNOWN_SUBTYPES = frozenset(
-    {"init", "api_retry", "model_fallback", "permission_denied", "worker_shutting_down"}
-)
-
-
 Message = Annotated[
     Annotated[InitMessage, Tag("init")]
     | Annotated[ApiRetryMessage, Tag("api_retry")]
     | Annotated[ModelFallbackMessage, Tag("model_fallback")]
     | Annotated[PermissionDeniedMessage, Tag("permission_denied")]
     | Annotated[WorkerShuttingDownMessage, Tag("worker_shutting_down")]
+    | Annotated[StatusMessage, Tag("status")]
+    | Annotated[ThinkingTokensMessage, Tag("thinking_tokens")]
+    | Annotated[InformationalMessage, Tag("informational")]
     | Annotated[OtherSystemMessage, Tag("system")]
+    | Annotated[RateLimitEvent, Tag("rate_limit_event")]
+    | Annotated[ToolProgressMessage, Tag("tool_progress")]
     | Annotated[AssistantMessage, Tag("assistant")]
     | Annotated[UserMessage, Tag("user")]
     | Annotated[SuccessResult, Tag("success")]
     | Annotated[ErrorResult, Tag("error")],
     Discriminator(_message_kind),
 ]
-"""Any durable message, discriminated by `type` and `subtype`."""
+"""Any message that we write, discriminated by `type` and `subtype`."""
 
 _ANY_MESSAGE: TypeAdapter[Message] = TypeAdapter(Message)
 

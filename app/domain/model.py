@@ -1,10 +1,11 @@
 """A model request and its answer, in the Messages API's terms."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from app.domain.blocks import Block
+from app.domain.notices import RateLimitInfo
 from app.domain.usage import Usage
 
 
@@ -51,6 +52,12 @@ class ModelRequest:
     (`pause_turn`): it comes last, for the model to go on with."""
     effort: str | None = None
     """`output_config.effort`, verbatim; absent when None."""
+    thinking: Mapping[str, Any] | None = None
+    """`thinking`, verbatim; absent when None."""
+    task_budget_tokens: int | None = None
+    """`output_config.task_budget`; absent when None."""
+    betas: tuple[str, ...] = ()
+    """Beta features to ask for."""
     metadata_user_id: str | None = None
 
 
@@ -69,6 +76,8 @@ class ModelResponse:
     ttft_ms: int
     """From sending the request to the first event."""
     duration_ms: int
+    rate_limit: RateLimitInfo | None = None
+    """Where the provider's limit stands, if it said."""
 
 
 @dataclass(frozen=True, slots=True)

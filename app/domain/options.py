@@ -15,14 +15,14 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
+from app.domain.thinking import LEAST_BUDGET_TOKENS, Effort, TaskBudget, Thinking
+
 PermissionMode = Literal["default", "acceptEdits", "dontAsk", "bypassPermissions"]
-Effort = Literal["low", "medium", "high", "xhigh", "max"]
 
 
 UNSUPPORTED_DEFAULTS: Mapping[str, Any] = {
     "add_dirs": [],
     "agents": None,
-    "betas": [],
     "can_use_tool": None,
     "cli_path": None,
     "client_app": None,
@@ -38,7 +38,6 @@ UNSUPPORTED_DEFAULTS: Mapping[str, Any] = {
     "include_hook_events": False,
     "load_timeout_ms": 60000,
     "max_buffer_size": None,
-    "max_thinking_tokens": None,
     "mcp_servers": {},
     "output_format": None,
     "permission_prompt_tool_name": None,
@@ -55,8 +54,6 @@ UNSUPPORTED_DEFAULTS: Mapping[str, Any] = {
     "skills": None,
     "stderr": None,
     "strict_mcp_config": False,
-    "task_budget": None,
-    "thinking": None,
     "user": None,
     "verbatim_prompts": False,
 }
@@ -86,7 +83,20 @@ def _known_mode(mode: object) -> object:
     return mode
 
 
+Beta = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 BareNames = Annotated[list[str], AfterValidator(_bare_names)]
+
+
+def _thinking_within(tokens: object) -> dict[str, object]:
+    is_budget = isinstance(tokens, int) and tokens >= LEAST_BUDGET_TOKENS
+    is_none = tokens == 0 and not isinstance(tokens, bool)
+    if not is_budget and not is_none:
+        raise PydanticCustomError(
+            "thinking_tokens",
+            "max_thinking_tokens must be 0, or at least {least}",
+            {"least": LEAST_BUDGET_TOKENS, "option": "max_thinking_tokens"},
+        )
+    return {"type": "enabled", "budget_tokens": tokens} if tokens else {"type": "disabled"}
 
 
 class SystemPromptPreset(BaseModel):
@@ -130,7 +140,15 @@ class AgentOptions(BaseModel):
     max_budget_usd: Annotated[Decimal, Field(gt=0, le=1_000_000)] | None = None
     """Spend of this run at which it stops with `error_max_budget_usd`."""
     effort: Effort | None = None
-    """Depth of the model's work; not sent when unset."""
+    """Depth of the model's work, thinking or not; not sent when unset."""
+    thinking: Thinking | None = None
+    """How the model thinks; not sent when unset: then the model's own default holds.
+    `max_thinking_tokens`, the SDK's older option, is read as `enabled` with that budget, or as
+    `disabled` when it is 0; where both are given, `thinking` counts."""
+    task_budget: TaskBudget | None = None
+    """Tokens that the model is told it has for the whole task."""
+    betas: Annotated[list[Beta], Field(max_length=20)] = []
+    """Beta features of the provider, by the names that its `anthropic-beta` header takes."""
     include_partial_messages: bool = False
     """Whether readers get previews unless they say otherwise."""
 
@@ -152,6 +170,8 @@ class AgentOptions(BaseModel):
                     raise _unsupported(f"the option {key!r} is not supported", str(key))
             elif given is not None or name not in cls.model_fields:
                 kept[name] = given
+        if (tokens := kept.pop("max_thinking_tokens", None)) is not None:
+            kept.setdefault("thinking", _thinking_within(tokens))
         return kept
 
     def over(self, base: "AgentOptions") -> "AgentOptions":
@@ -163,4 +183,7 @@ class AgentOptions(BaseModel):
         return self.model_dump(mode="json", exclude_unset=True)
 
 
-_CAMEL = {to_camel(name): name for name in (*AgentOptions.model_fields, *UNSUPPORTED_DEFAULTS)}
+_CAMEL = {
+    to_camel(name): name
+    for name in (*AgentOptions.model_fields, *UNSUPPORTED_DEFAULTS, "max_thinking_tokens")
+}

@@ -3,7 +3,9 @@
 from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 
 def _is_none(value: object) -> bool:
@@ -28,3 +30,16 @@ class WireMessage(BaseModel):
     """The session; the same on all its messages, also after a resume on another host."""
     uuid: str
     """Unique to the message."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Say that what tells messages apart is always there, though it has a default here."""
+        schema = handler(core_schema)
+        fields = handler.resolve_ref_schema(schema)
+        tags = {"type", "subtype"} & fields["properties"].keys()
+        fields["required"] = sorted(
+            {*fields["required"], *tags}, key=list(fields["properties"]).index
+        )
+        return schema

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from http import HTTPStatus
 from time import monotonic
 from typing import Any, cast
 
@@ -16,11 +17,13 @@ import aiohttp
 import httpx
 
 from app.domain.model import ModelRequest, ModelResponse, StreamPart
+from app.domain.notices import RateLimitInfo
 from app.errors import ModelError, ModelUnreachable
-from app.providers.endpoint import messages_url, request_headers, secrets_of
+from app.providers.endpoint import headers_for, messages_url, request_headers, secrets_of
 from app.providers.failures import failure_of_answer, failure_of_event, request_id_of
 from app.providers.frames import FrameSplitter, frame_data
 from app.providers.outages import broken, timed_out, too_large, unreachable
+from app.providers.rate_limits import NEAR, rate_limit_of
 from app.providers.repair import loads_repaired
 from app.providers.request_body import encode_request
 from app.providers.response import MalformedEvent, ResponseBuilder
@@ -57,24 +60,26 @@ class AnthropicModel:
         auth_token: str | None = None,
         extra_headers: Mapping[str, str] | None = None,
         timeouts: Timeouts | None = None,
+        near_limit: float = NEAR,
         max_frame_bytes: int = _MAX_FRAME_BYTES,
         max_response_bytes: int = _MAX_RESPONSE_BYTES,
     ) -> None:
         """Bind the parts. `client` comes from `model_http_client` and is closed by its maker.
 
-        Raises `ConfigError` for a URL or a header that cannot be sent.
+        `near_limit` is the share of a rate limit at which it counts as near. Raises `ConfigError` for a URL or a header that cannot be sent.
         """
         self._client = client
         self._url = messages_url(base_url)
         self._headers = request_headers(api_key, auth_token, extra_headers or {})
         self._secrets = secrets_of(self._headers)
         self._timeouts = timeouts or Timeouts()
+        self._near_limit = near_limit
         self._max_frame_bytes = max_frame_bytes
         self._max_response_bytes = max_response_bytes
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart | ModelResponse]:
         started = monotonic()
-        answer = await self._open(encode_request(request))
+        answer = await self._open(encode_request(request), headers_for(request, self._headers))
         try:
             request_id = request_id_of(answer.headers)
             builder = ResponseBuilder()
@@ -93,6 +98,7 @@ class AnthropicModel:
                     request_id=request_id,
                     ttft_ms=ttft_ms or 0,
                     duration_ms=int((monotonic() - started) * 1000),
+                    rate_limit=self._rate_limit(answer),
                 )
             except MalformedEvent as error:
                 raise broken(str(error), request_id, builder) from error
@@ -100,13 +106,13 @@ class AnthropicModel:
         finally:
             await answer.aclose()
 
-    async def _open(self, body: bytes) -> httpx.Response:
+    async def _open(self, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
         """Send the request; give an answer that is an event stream, or raise."""
         # A request of our own, not `build_request`: that would add the client's cookies.
         connect_s = self._timeouts.connect_s
         limits = {"connect": connect_s, "pool": connect_s, "read": None, "write": None}
         request = httpx.Request(
-            "POST", self._url, headers=self._headers, content=body, extensions={"timeout": limits}
+            "POST", self._url, headers=headers, content=body, extensions={"timeout": limits}
         )
         try:
             async with asyncio.timeout(self._timeouts.first_byte_s):
@@ -134,12 +140,18 @@ class AnthropicModel:
         except (TimeoutError, *_NETWORK_ERRORS):
             body = b""  # the status alone says enough
         if answer.status_code != 200:
-            return failure_of_answer(answer.status_code, answer.headers, body, self._secrets)
+            failure = failure_of_answer(answer.status_code, answer.headers, body, self._secrets)
+            failure.rate_limit = self._rate_limit(answer)
+            return failure
         return ModelUnreachable(
             "The model's server did not answer with an event stream.",
             category="unknown",
             request_id=request_id_of(answer.headers),
         )
+
+    def _rate_limit(self, answer: httpx.Response) -> RateLimitInfo | None:
+        was_refused = answer.status_code == HTTPStatus.TOO_MANY_REQUESTS
+        return rate_limit_of(answer.headers, was_refused=was_refused, near=self._near_limit)
 
     async def _events(
         self, answer: httpx.Response, builder: ResponseBuilder, first_byte_at: float

@@ -5,8 +5,12 @@ from collections.abc import Mapping
 
 import httpx
 
+from app.domain.model import ModelRequest
 from app.errors import ConfigError
 
+TASK_BUDGET_BETA = "task-budgets-2026-03-13"
+"""The beta feature that task budgets need."""
+_BETA = "anthropic-beta"
 _API_VERSION = "2023-06-01"
 _OWN_HEADERS = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "accept-encoding"}
@@ -53,6 +57,17 @@ def request_headers(
             raise ConfigError(f"The extra model header {name!r} cannot be set.")
         headers[name] = _header_value(name, value)
     return headers
+
+
+def headers_for(request: ModelRequest, headers: httpx.Headers) -> Mapping[str, str]:
+    """Add the beta features that a request needs to those that the operator asks for."""
+    if not request.betas and request.task_budget_tokens is None:
+        return headers
+    names = [name.strip() for name in headers.get(_BETA, "").split(",")]
+    names += request.betas
+    if request.task_budget_tokens is not None:
+        names.append(TASK_BUDGET_BETA)
+    return {**headers, _BETA: ",".join(dict.fromkeys(name for name in names if name))}
 
 
 def secrets_of(headers: httpx.Headers) -> tuple[str, ...]:

@@ -24,8 +24,10 @@ from genai_prices.types import (
     TieredPrices,
 )
 
+from app.domain.thinking import Abilities
 from app.domain.usage import ModelLimits, Usage
 from app.errors import ConfigError
+from app.providers.abilities import ability_table
 from app.providers.price_data import SHIPPED_LIMITS, SHIPPED_PRICES, UNKNOWN_LIMITS
 
 _PROVIDER = "anthropic"
@@ -62,14 +64,20 @@ class Price:
 class PriceTable:
     """Prices and sizes of models; fits `Models`. Pure once built."""
 
-    def __init__(self, overrides: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+    def __init__(
+        self,
+        overrides: Mapping[str, Mapping[str, Any]] | None = None,
+        abilities: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
         """Build the table.
 
         `overrides`: per model any of `input`, `output`, `cache_read`, `cache_write_5m`,
         `cache_write_1h` (USD per million tokens), `context_window`, `max_output` (tokens). Input
         and output prices come together; the other prices follow from the input price in the
-        provider's ratios (a tenth, 1.25 times, twice). Raises `ConfigError`.
+        provider's ratios (a tenth, 1.25 times, twice). `abilities`: as `ability_table` reads
+        them. Raises `ConfigError`.
         """
+        self._abilities = ability_table(abilities or {})
         self._prices: dict[str, Price] = {}
         self._limits = dict(SHIPPED_LIMITS)
         for source in (SHIPPED_PRICES, overrides or {}):
@@ -108,6 +116,10 @@ class PriceTable:
         info = _package_model(model)
         window = info.context_window if info is not None else None
         return ModelLimits(window or UNKNOWN_LIMITS.context_window, UNKNOWN_LIMITS.max_output)
+
+    def abilities(self, model: str) -> Abilities:
+        known = self._abilities.get(model) or self._abilities.get(self.canonical(model))
+        return known or Abilities()
 
     def canonical(self, model: str) -> str:
         return _DATE.sub("", model)

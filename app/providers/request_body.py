@@ -1,13 +1,15 @@
 """A model request as bytes: joined from parts that were encoded when they were born."""
 
+from typing import Any
+
 import orjson
 
+from app.domain.blocks import is_thinking
 from app.domain.model import ContextMessage, ModelRequest, encode_context_message
 
 _MARK = b',"cache_control":{"type":"ephemeral"}}'
 _MARKED_MESSAGES = 2
-# Blocks that the API refuses to see marked. `type` comes first in what `encode_block` writes.
-_UNMARKABLE = (b'{"type":"thinking"', b'{"type":"redacted_thinking"', b'{"type":"text","text":""}')
+_EMPTY_TEXT = b'{"type":"text","text":""}'
 
 
 def encode_request(request: ModelRequest) -> bytes:
@@ -20,8 +22,10 @@ def encode_request(request: ModelRequest) -> bytes:
     parts.append(b',"max_tokens":%d,"stream":true' % request.max_tokens)
     if request.metadata_user_id is not None:
         parts += (b',"metadata":', orjson.dumps({"user_id": request.metadata_user_id}))
-    if request.effort is not None:
-        parts += (b',"output_config":', orjson.dumps({"effort": request.effort}))
+    if request.thinking is not None:
+        parts += (b',"thinking":', orjson.dumps(dict(request.thinking)))
+    if config := _output_config(request):
+        parts += (b',"output_config":', orjson.dumps(config))
     if system := [_text_block(text) for text in request.system if text]:
         parts += (b',"system":[', b",".join(_marked(system)), b"]")
     if request.tools:
@@ -32,6 +36,15 @@ def encode_request(request: ModelRequest) -> bytes:
     # The history is copied once: it is most of the body.
     parts[-1] = b"]}"
     return b"".join(parts)
+
+
+def _output_config(request: ModelRequest) -> dict[str, Any]:
+    config: dict[str, Any] = {}
+    if request.effort is not None:
+        config["effort"] = request.effort
+    if request.task_budget_tokens is not None:
+        config["task_budget"] = {"type": "tokens", "total": request.task_budget_tokens}
+    return config
 
 
 def _text_block(text: str) -> bytes:
@@ -53,9 +66,9 @@ def _messages(messages: tuple[ContextMessage, ...]) -> list[bytes]:
 
 
 def _marked(blocks: list[bytes]) -> list[bytes]:
-    """Mark the last block that can carry a mark."""
+    """Mark the last block that can carry a mark: the API takes none on thoughts and empty texts."""
     for i in range(len(blocks) - 1, -1, -1):
-        if not blocks[i].startswith(_UNMARKABLE):
+        if not is_thinking(blocks[i]) and not blocks[i].startswith(_EMPTY_TEXT):
             blocks[i] = blocks[i][:-1] + _MARK
             break
     return blocks

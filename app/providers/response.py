@@ -7,6 +7,7 @@ import orjson
 
 from app.domain.blocks import Block, parse_block
 from app.domain.model import ModelResponse
+from app.domain.notices import RateLimitInfo
 from app.domain.usage import Usage
 from app.providers.repair import loads_repaired
 
@@ -142,7 +143,14 @@ class ResponseBuilder:
         known = _count(self._usage.get("output_tokens"))
         return usage_of({**self._usage, "output_tokens": max(known, estimate)})
 
-    def response(self, *, request_id: str | None, ttft_ms: int, duration_ms: int) -> ModelResponse:
+    def response(
+        self,
+        *,
+        request_id: str | None,
+        ttft_ms: int,
+        duration_ms: int,
+        rate_limit: RateLimitInfo | None = None,
+    ) -> ModelResponse:
         """Give the complete response. Raises `MalformedEvent` when a block is not valid."""
         try:
             blocks = tuple(self._blocks[index].finished() for index in sorted(self._blocks))
@@ -158,6 +166,7 @@ class ResponseBuilder:
             request_id=request_id,
             ttft_ms=ttft_ms,
             duration_ms=duration_ms,
+            rate_limit=rate_limit,
         )
 
 

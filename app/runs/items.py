@@ -29,7 +29,7 @@ class Preview:
     is_text: bool = False
     """Whether `previews=text` shows it."""
     message_id: str | None = None
-    """The message that it is a piece of; None for what stands alone."""
+    """The message that it is a piece of; None for a whole message that is never journalled."""
     part: StreamPart | None = None
     """The event in it."""
     aborts: str | None = None

@@ -16,7 +16,7 @@ import orjson
 
 from app.agent.effects import Clock
 from app.domain.model import StreamPart
-from app.runs.items import Piece, aborted, piece_of
+from app.runs.items import Piece, Preview, aborted, piece_of
 from app.runs.live import Hub
 from app.runs.open_message import OpenMessage
 from app.runs.topic import RUN_BEGINS, RUN_FINISHED, Key
@@ -172,6 +172,8 @@ class Mirrors:
         if kind == "snapshot":
             for reader in self.hub.watchers(key):
                 reader.join(self._snapshot(key, mirror))
+        for note in content.get("notes", ()):
+            self.hub.preview(*key, Preview(mirror.run_id, orjson.dumps(note)))
         if (reason := content.get("aborted")) is not None:
             mirror.open.close()
             self.hub.preview(*key, aborted(key[1], mirror.run_id, content["message"], reason))

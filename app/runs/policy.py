@@ -7,6 +7,7 @@ from decimal import Decimal
 
 from app.agent.effects import Models
 from app.domain.options import AgentOptions
+from app.domain.thinking import misfit
 from app.domain.usage import Usage
 from app.errors import NoProvider, UnpricedBudget, ValidationFailed
 
@@ -37,6 +38,7 @@ class Policy:
         if not self.is_served(model):
             raise NoProvider(self.how_to_serve, context={"model": model})
         self.check(options, allows_bypass=allows_bypass)
+        self._check_thinking(model, options)
         fallback = self._fallback(options, model)
         for name in filter(None, (model, fallback)):
             self._check_price(name, options, now)
@@ -88,6 +90,15 @@ class Policy:
             f"The permission mode bypassPermissions is not available: {missing}.",
             errors=_field("/options/permission_mode", "not_allowed", missing),
         )
+
+    def _check_thinking(self, model: str, options: AgentOptions) -> None:
+        abilities, max_output = self.models.abilities(model), self.models.limits(model).max_output
+        refusal = misfit(options.thinking, options.effort, abilities, max_output)
+        if refusal is not None:
+            raise ValidationFailed(
+                f"{model} does not take these options: {refusal.message}.",
+                errors=_field(f"/options{refusal.pointer}", refusal.code, refusal.message),
+            )
 
     def _check_ceilings(self, options: AgentOptions) -> None:
         if options.max_turns is not None and options.max_turns > self.ceiling_max_turns:

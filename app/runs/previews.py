@@ -5,8 +5,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from app.agent.effects import Clock
+from app.domain.messages import encode_message
 from app.domain.model import PartialResponse, StreamPart
-from app.runs.items import Piece, aborted, piece_of
+from app.domain.notices import Ephemeral, StatusMessage, ToolProgressMessage
+from app.domain.tools import ToolCall
+from app.runs.items import Piece, Preview, aborted, piece_of
 from app.runs.live import Hub
 from app.runs.open_message import OpenMessage
 from app.store.journal import Lease
@@ -28,9 +31,30 @@ class LivePreviews:
     _void_id: str | None = None
     """A message that will not be completed, though its text is still wanted."""
 
+    def requesting(self) -> None:
+        if self._is_watched:
+            self._tell(
+                StatusMessage(
+                    session_id=self.session_id, uuid=self.clock.uuid(), status="requesting"
+                )
+            )
+
+    def progress(self, call: ToolCall, elapsed_s: int) -> None:
+        """Say that a call is still running. Never blocks, never raises."""
+        if self._is_watched:
+            self._tell(
+                ToolProgressMessage(
+                    session_id=self.session_id,
+                    uuid=self.clock.uuid(),
+                    tool_use_id=call.id,
+                    tool_name=call.name,
+                    elapsed_time_seconds=elapsed_s,
+                )
+            )
+
     def publish(self, part: StreamPart) -> None:
         self.open.feed(part)
-        if self.hub.wants_previews(self.tenant_id, self.session_id):
+        if self._is_watched:
             self.hub.preview(self.tenant_id, self.session_id, self._piece(part))
 
     def complete(self) -> None:
@@ -53,6 +77,14 @@ class LivePreviews:
         if self.open.message_id == self._void_id:
             return []
         return [self._piece(part) for part in self.open.snapshot()]
+
+    @property
+    def _is_watched(self) -> bool:
+        return self.hub.wants_previews(self.tenant_id, self.session_id)
+
+    def _tell(self, note: Ephemeral) -> None:
+        piece = Preview(self.run_id, encode_message(note))
+        self.hub.preview(self.tenant_id, self.session_id, piece)
 
     def _piece(self, part: StreamPart) -> Piece:
         return piece_of(

@@ -224,12 +224,13 @@ async def open_relay(
 
 
 def _bundles(items: Sequence[Item] | Sequence[Piece]) -> Iterator[dict[str, Any]]:
-    """Give what goes together: the events of one message in a row, or an abort."""
+    """Give what goes together: the events of one message in a row, an abort, or whole messages."""
     pieces = [item for item in items if isinstance(item, (Preview, Delta))]
     for (run_id, message_id, reason), group in groupby(
         pieces, lambda piece: (piece.run_id, piece.message_id, piece.aborts)
     ):
-        parts = [piece.part for piece in group if piece.part is not None]
+        together = list(group)
+        parts = [piece.part for piece in together if piece.part is not None]
         bundle: dict[str, Any] = {
             "run": run_id,
             "message": message_id,
@@ -239,6 +240,8 @@ def _bundles(items: Sequence[Item] | Sequence[Piece]) -> Iterator[dict[str, Any]
             bundle["ttft_ms"] = parts[0].ttft_ms
         if reason is not None:
             bundle["aborted"] = reason
+        if message_id is None:
+            bundle["notes"] = [orjson.Fragment(piece.data) for piece in together]
         yield bundle
 
 

@@ -61,7 +61,12 @@ async def test_each_block_is_a_message_with_the_final_usage_of_its_response() ->
     asked = response(thinking("hm"), text("I look."), call("a"), usage=usage)
     journal = await play(effects([asked, DONE]))
     first = journal.batches[1]
-    assert len(first.entries) == 3
+    assert kinds(entry.message for entry in first.entries) == [
+        "thinking_tokens",
+        "thinking",
+        "text",
+        "tool_use",
+    ]
     blocks = answers(journal)[:3]
     assert {m.message.id for m in blocks} == {"msg_1"}
     assert {m.message.stop_reason for m in blocks} == {"tool_use"}
@@ -235,7 +240,8 @@ async def test_a_response_of_thoughts_alone_is_told_but_not_sent_back() -> None:
     model = ScriptedModel([response(thinking("hm")), response(thinking("hm"))])
     journal = await play(effects(model))
     assert kinds(journal.messages()) == [
-        *("init", "prompt", "thinking", "note", "thinking", "success")
+        *("init", "prompt", "thinking_tokens", "thinking", "note"),
+        *("thinking_tokens", "thinking", "success"),
     ]
     nudged = ("user", [{"type": "text", "text": "hello"}, {"type": "text", "text": NUDGE_TEXT}])
     assert request_blocks(model.requests[1]) == [nudged]

@@ -268,7 +268,6 @@ async def test_a_wrong_parameter_is_named(stage: Stage, name: str) -> None:
         ("setting_sources", ["user"]),
         ("env", {"A": "b"}),
         ("cwd", "/"),
-        ("thinking", {"type": "enabled"}),
     ],
 )
 async def test_an_option_of_the_sdk_that_is_not_there_yet_is_refused_by_name(

@@ -36,6 +36,14 @@ from app.domain.messages import (
     parse_message,
     wire_time,
 )
+from app.domain.notices import (
+    InformationalMessage,
+    RateLimitEvent,
+    RateLimitInfo,
+    StatusMessage,
+    ThinkingTokensMessage,
+    ToolProgressMessage,
+)
 from app.domain.results import ErrorResult, SuccessResult
 from app.domain.usage import ModelLimits, ModelSpend, Usage
 
@@ -124,7 +132,37 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
         decision_reason_type=MAYBE,
     ),
     st.builds(WorkerShuttingDownMessage, **IDS),
-    st.builds(OtherSystemMessage, **IDS, subtype=st.sampled_from(["status", "new"]), more=JSON),
+    st.builds(
+        OtherSystemMessage, **IDS, subtype=st.sampled_from(["hook_started", "new"]), more=JSON
+    ),
+    st.builds(StatusMessage, **IDS, status=st.sampled_from(["requesting", "compacting", None])),
+    st.builds(ThinkingTokensMessage, **IDS, estimated_tokens=COUNTS, estimated_tokens_delta=COUNTS),
+    st.builds(
+        InformationalMessage,
+        **IDS,
+        content=TEXTS,
+        level=st.sampled_from(["notice", "warning"]),
+        tag=MAYBE,
+    ),
+    st.builds(
+        RateLimitEvent,
+        **IDS,
+        rate_limit_info=st.builds(
+            RateLimitInfo,
+            status=st.sampled_from(["allowed", "allowed_warning", "rejected"]),
+            resetsAt=st.none() | COUNTS,
+            rateLimitType=MAYBE,
+            utilization=st.none() | st.floats(0, 1),
+            resource=MAYBE,
+        ),
+    ),
+    st.builds(
+        ToolProgressMessage,
+        **IDS,
+        tool_use_id=TEXTS,
+        tool_name=TEXTS,
+        elapsed_time_seconds=COUNTS,
+    ),
     st.builds(
         AssistantMessage,
         **IDS,
@@ -205,7 +243,7 @@ def test_a_field_of_a_later_version_is_kept() -> None:
 
 
 def test_a_system_message_of_an_unknown_kind_is_read() -> None:
-    found = parse_message(b'{"type":"system","subtype":"status","session_id":"s","uuid":"u"}')
+    found = parse_message(b'{"type":"system","subtype":"hook_started","session_id":"s","uuid":"u"}')
     assert isinstance(found, OtherSystemMessage)
 
 

@@ -21,6 +21,9 @@ SET: dict[str, Any] = {
     "max_turns": 3,
     "max_budget_usd": "0.50",
     "effort": "low",
+    "thinking": {"type": "enabled", "budget_tokens": 2000},
+    "task_budget": {"total": 50_000},
+    "betas": ["context-1m-2025-08-07"],
     "include_partial_messages": True,
 }
 
@@ -95,6 +98,39 @@ def test_null_means_not_set() -> None:
         ({"max_budget_usd": "inf"}, "max_budget_usd", "finite_number"),
         ({"max_budget_usd": "much"}, "max_budget_usd", "decimal_parsing"),
         ({"effort": "huge"}, "effort", "literal_error"),
+        ({"thinking": "on"}, "thinking", "model_attributes_type"),
+        ({"thinking": {}}, "thinking", "union_tag_not_found"),
+        ({"thinking": {"type": "on"}}, "thinking", "union_tag_invalid"),
+        ({"thinking": {"type": "enabled"}}, "thinking.enabled.budget_tokens", "missing"),
+        (
+            {"thinking": {"type": "enabled", "budget_tokens": 1023}},
+            "thinking.enabled.budget_tokens",
+            "greater_than_equal",
+        ),
+        (
+            {"thinking": {"type": "adaptive", "budget_tokens": 2000}},
+            "thinking.adaptive.budget_tokens",
+            "extra_forbidden",
+        ),
+        (
+            {"thinking": {"type": "disabled", "display": "omitted"}},
+            "thinking.disabled.display",
+            "extra_forbidden",
+        ),
+        (
+            {"thinking": {"type": "adaptive", "display": "loud"}},
+            "thinking.adaptive.display",
+            "literal_error",
+        ),
+        ({"max_thinking_tokens": 5}, "", "thinking_tokens"),
+        ({"max_thinking_tokens": -1}, "", "thinking_tokens"),
+        ({"maxThinkingTokens": "many"}, "", "thinking_tokens"),
+        ({"max_thinking_tokens": False}, "", "thinking_tokens"),
+        ({"task_budget": {}}, "task_budget.total", "missing"),
+        ({"task_budget": {"total": 0}}, "task_budget.total", "greater_than_equal"),
+        ({"betas": ["a,b"]}, "betas.0", "string_pattern_mismatch"),
+        ({"betas": ["a\r\nx: y"]}, "betas.0", "string_pattern_mismatch"),
+        ({"betas": ["a"] * 21}, "betas", "too_long"),
         ({"model": ""}, "model", "string_too_short"),
         ({"model": "m" * 201}, "model", "string_too_long"),
         ({"allowed_tools": "Read"}, "allowed_tools", "list_type"),
@@ -107,6 +143,29 @@ def test_a_value_that_makes_no_sense_is_refused_where_it_stands(
     given: dict[str, Any], where: str, why: str
 ) -> None:
     assert faults(given) == [(where, why)]
+
+
+@pytest.mark.requirement("loop:thinking")
+@pytest.mark.parametrize(
+    ("given", "thinking"),
+    [
+        ({"max_thinking_tokens": 0}, {"type": "disabled"}),
+        ({"maxThinkingTokens": 4000}, {"type": "enabled", "budget_tokens": 4000}),
+        ({"thinking": {"type": "enabled", "budgetTokens": 2000}}, None),
+        (
+            {"max_thinking_tokens": 9000, "thinking": {"type": "enabled", "budget_tokens": 2000}},
+            None,
+        ),
+    ],
+)
+def test_the_older_option_for_thinking_is_read_as_the_newer_one(
+    given: dict[str, Any], thinking: dict[str, Any] | None
+) -> None:
+    read = options(**given)
+    wanted = thinking or {"type": "enabled", "budget_tokens": 2000}
+    assert read == options(thinking=wanted)
+    assert AgentOptions.model_validate(read.stored()) == read
+    assert options(max_thinking_tokens=None) == AgentOptions()
 
 
 @pytest.mark.requirement("options:later")

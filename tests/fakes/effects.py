@@ -25,7 +25,9 @@ from app.domain.messages import (
     parse_message,
 )
 from app.domain.model import ModelRequest, ModelResponse, PartialResponse, StreamPart
+from app.domain.notices import RateLimitEvent, ToolProgressMessage
 from app.domain.options import AgentOptions
+from app.domain.thinking import Abilities
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
 from app.domain.usage import LedgerRow, ModelLimits, Spend, Usage
 from app.errors import ModelError
@@ -275,6 +277,10 @@ class RecordingPreviews:
     published: list[StreamPart] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
     completed: int = 0
+    requests: int = 0
+
+    def requesting(self) -> None:
+        self.requests += 1
 
     def publish(self, part: StreamPart) -> None:
         self.published.append(part)
@@ -304,6 +310,10 @@ class SmallModels:
     def limits(self, model: str) -> ModelLimits:
         assert model
         return ModelLimits(context_window=200_000, max_output=8_000)
+
+    def abilities(self, model: str) -> Abilities:
+        assert model
+        return Abilities()
 
     def canonical(self, model: str) -> str:
         return model.split("@", maxsplit=1)[0]
@@ -418,5 +428,7 @@ def _kind(message: Message) -> str:
             return "tool_result"
         case UserMessage():
             return "note"
+        case RateLimitEvent() | ToolProgressMessage():
+            return message.type
         case _:
             return message.subtype

@@ -1,6 +1,7 @@
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -94,6 +95,28 @@ HEADERS = {
     "content-type": "application/json",
     "cookie": None,
 }
+
+
+@pytest.mark.requirement("loop:thinking")
+async def test_thinking_a_task_budget_and_betas_are_sent_as_the_api_wants_them() -> None:
+    request = replace(
+        asking("hi"),
+        thinking={"type": "enabled", "budget_tokens": 5000},
+        task_budget_tokens=64_000,
+        betas=("b-1", "x-1"),
+    )
+    async with MessagesApi() as api, model_http_client() as client:
+        model = AnthropicModel(
+            client=client, base_url=api.base_url, extra_headers={"anthropic-beta": "x-1, x-2"}
+        )
+        await outcome(model, request)
+        await outcome(model, asking("plain"))
+    first, second = api.requests
+    assert first.body["thinking"] == {"type": "enabled", "budget_tokens": 5000}
+    budget = {"type": "tokens", "total": 64_000}
+    assert first.body["output_config"] == {"task_budget": budget}
+    assert first.headers["anthropic-beta"] == "x-1,x-2,b-1,task-budgets-2026-03-13"
+    assert second.headers["anthropic-beta"] == "x-1, x-2"
 
 
 async def test_what_is_not_asked_for_is_not_sent() -> None:

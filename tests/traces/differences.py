@@ -60,8 +60,6 @@ DIFFERENCES = (
     Difference("B29", "late prompts are runs of their own", engine.late_prompts_have_runs),
     Difference("B29", "a session is never restarted: no filler", engine.no_fillers),
     Difference("B1", "all blocks of a cut response are aborted", engine.cut_responses_are_marked),
-    Difference("B1", "a request under way is told by its events", loop.no_word_of_requests),
-    Difference("B1", "estimates of a response under way are no messages", loop.no_estimates),
     Difference("B1", "a void preview is told as such", engine.cut_previews_are_closed),
     Difference("B1", "blocks come after all events", loop.previews_come_first),
     Difference("B23", "what a cut response cost is estimated", engine.cut_responses_count),

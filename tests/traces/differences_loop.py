@@ -33,69 +33,19 @@ def final_snapshots(form: Form, scenario: Scenario) -> None:
                     body |= {"stop_reason": reason, "usage": dict(final)}
 
 
-def no_estimates(form: Form, _: Scenario) -> None:
-    """Take out what the reference estimates of each thinking block, for live readers."""
-    kept: list[Json] = []
-    estimate: Json | None = None
-    for message in form.messages:
-        if message.get("subtype") == "thinking_tokens":
-            if estimate is not None or not _begins_thinking(kept[-1]):
-                raise ValueError("an estimate at another place")
-            estimate = message
-            continue
-        if _is_thinking(message):
-            if estimate is None or not _estimates(estimate, message):
-                raise ValueError("a thinking block without its estimate")
-            estimate = None
-        elif estimate is not None and message["type"] != "stream_event":
-            raise ValueError("an estimate without its thinking block")
-        kept.append(message)
-    form.messages[:] = kept
-
-
-def _begins_thinking(message: Json) -> bool:
-    """Whether an estimate may follow: after the block's first event, or where none are shown."""
-    if message["type"] != "stream_event":
-        return True
-    return bool(message["event"].get("content_block", {}).get("type") == "thinking")
-
-
-def no_word_of_requests(form: Form, _: Scenario) -> None:
-    """Take out the status that the reference shows before the first event of a response."""
-    kept: list[Json] = []
-    status: Json | None = None
-    for message in form.messages:
-        if message.get("subtype") == "status":
-            if status is not None:
-                raise ValueError("a request without a response")
-            status = message
-            continue
-        if message.get("event", {}).get("type") == "message_start":
-            if status != {**_REQUESTING, "session_id": message["session_id"]}:
-                raise ValueError("a response without a request")
-            status = None
-        elif status is not None:
-            raise ValueError("a request at another place")
-        kept.append(message)
-    form.messages[:] = kept
-
-
-_REQUESTING: Json = {
-    "type": "system",
-    "keys": ["session_id", "subtype", "type", "uuid"],
-    "subtype": "status",
-    "status": "requesting",
-}
-
-
 def previews_come_first(form: Form, _: Scenario) -> None:
-    """Put the blocks of a response behind all events of it."""
+    """Put the blocks of a response, and estimates of them, behind all events of it."""
     shown: list[Json] = []
     waiting: list[Json] = []
     is_open = False
     for before, message in pairwise([{}, *form.messages]):
         kind = message.get("event", {}).get("type")
         is_open = (is_open or kind == "message_start") and kind != "message_stop"
+        if is_open and message.get("subtype") == "thinking_tokens":
+            if before["event"].get("content_block", {}).get("type") != "thinking":
+                raise ValueError("an estimate at another moment")
+            waiting.append(message)
+            continue
         if is_open and message["type"] == "assistant" and not is_aborted(message):
             _check_moment(message, before, "content_block_delta")
             waiting.append(message)
@@ -114,24 +64,6 @@ def _check_moment(block: Json, event: Json, kind: str) -> None:
     is_of_block = event["api_message_id"] == block["message"]["id"]
     if event["event"]["type"] != kind or not is_of_block:
         raise ValueError("a block at another moment")
-
-
-def _estimates(estimate: Json, message: Json) -> bool:
-    tokens = estimate.get("estimated_tokens")
-    return (
-        estimate.get("subtype") == "thinking_tokens"
-        and estimate["session_id"] == message["session_id"]
-        and estimate["keys"] == ["session_id", "subtype", "type", "uuid"]
-        and tokens is not None
-        and tokens == estimate.get("estimated_tokens_delta")
-    )
-
-
-def _is_thinking(message: Json) -> bool:
-    return any(block["type"] == "thinking" for block in message.get("message", _EMPTY)["content"])
-
-
-_EMPTY: Json = {"content": []}
 
 
 # -- B2, B10: the order of results ------------------------------------------------------------

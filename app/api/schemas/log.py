@@ -1,8 +1,28 @@
 """Pages of a session's log."""
 
-from typing import Any, Literal
+from typing import Literal
+
+from pydantic import ConfigDict, RootModel
 
 from app.api.schemas.common import Out
+from app.domain.messages import Message
+
+
+class SdkMessage(RootModel[Message]):
+    """A message of the Claude Agent SDK's stream-json: by `type`, and `subtype` if `system`."""
+
+
+class ServiceEventObject(Out):
+    """A fact about the service, with more fields by its `type`. More types may come."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    """`session.created`, `run.queued`, `run.started`, `run.finished` …"""
+    seq: int
+    session_id: str
+    run_id: str | None
+    at: str
 
 
 class LogEntry(Out):
@@ -12,7 +32,7 @@ class LogEntry(Out):
     at: str
     run_id: str | None
     kind: Literal["message", "service"]
-    data: dict[str, Any]
+    data: SdkMessage | ServiceEventObject
     """An SDK message, verbatim, or a service event."""
 
 
@@ -24,7 +44,7 @@ class EventPage(Out):
 
 
 class MessagePage(Out):
-    data: list[dict[str, Any]]
+    data: list[SdkMessage]
     """SDK messages, verbatim."""
     has_more: bool
     next_after: int | None

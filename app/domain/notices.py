@@ -1,0 +1,86 @@
+"""Wire messages that tell how a run is getting on: no model reads them.
+
+Those that are `Ephemeral` go to readers of partial messages alone and are never journalled.
+"""
+
+from typing import Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict
+
+from app.domain.wire import ABSENT, WireMessage
+
+
+class StatusMessage(WireMessage):
+    """What the loop is at. `requesting` (before each model request) is ephemeral."""
+
+    type: Literal["system"] = "system"
+    subtype: Literal["status"] = "status"
+    status: Literal["requesting", "compacting"] | None
+    """Null when what was told before is over."""
+    permissionMode: str | None = ABSENT  # noqa: N815 - the wire's name
+    """The new mode, after it was changed."""
+    compact_result: Literal["success", "failed"] | None = ABSENT
+    compact_error: str | None = ABSENT
+    compact_output_chars: int | None = ABSENT
+
+
+class ThinkingTokensMessage(WireMessage):
+    """About how much a model thought. Comes just before the thinking block that it is about."""
+
+    type: Literal["system"] = "system"
+    subtype: Literal["thinking_tokens"] = "thinking_tokens"
+    estimated_tokens: int
+    """Of the block, told by its characters; the bill is in `usage`."""
+    estimated_tokens_delta: int
+    """What is new since the last estimate of the block."""
+
+
+class InformationalMessage(WireMessage):
+    """Something that a person should know and that stops nothing."""
+
+    type: Literal["system"] = "system"
+    subtype: Literal["informational"] = "informational"
+    content: str
+    level: Literal["notice", "warning"]
+    tag: str | None = ABSENT
+    """What it is about, for machines. More words may come."""
+
+
+class RateLimitInfo(BaseModel):
+    """Where the provider's limit stands that binds most."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
+
+    status: Literal["allowed", "allowed_warning", "rejected"]
+    """Below the limit; near it; a request was refused."""
+    resetsAt: int | None = ABSENT  # noqa: N815 - the wire's name, as are those below
+    """Seconds since 1970."""
+    rateLimitType: str | None = ABSENT  # noqa: N815
+    """The window of a subscription, such as `five_hour`; absent for the limits of an API key."""
+    utilization: float | None = ABSENT
+    """The share that is used up, 0 to 1."""
+    overageStatus: str | None = ABSENT  # noqa: N815
+    overageResetsAt: int | None = ABSENT  # noqa: N815
+    overageDisabledReason: str | None = ABSENT  # noqa: N815
+    resource: str | None = ABSENT
+    """What an API key's limit counts: `requests`, `tokens`, `input_tokens`, `output_tokens`."""
+
+
+class RateLimitEvent(WireMessage):
+    """The provider's rate limit came near, was hit, or is far again."""
+
+    type: Literal["rate_limit_event"] = "rate_limit_event"
+    rate_limit_info: RateLimitInfo
+
+
+class ToolProgressMessage(WireMessage):
+    """A call is still running. Ephemeral."""
+
+    type: Literal["tool_progress"] = "tool_progress"
+    tool_use_id: str
+    tool_name: str
+    parent_tool_use_id: str | None = None
+    elapsed_time_seconds: int
+
+
+Ephemeral: TypeAlias = StatusMessage | ToolProgressMessage

@@ -1,0 +1,161 @@
+"""How a run is getting on, as readers hear it: limits, requests, calls that take long."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.stage import Stage, database, open_stage, scripted
+from tests.conftest import MakeSettings
+from tests.fakes.messages_api import MessagesApi
+from tests.hosts import host
+from tests.runs.prompts import finished, messages, start
+from tests.runs.sse import Frame, read_to_end
+
+NEAR = {
+    "anthropic-ratelimit-requests-limit": "50",
+    "anthropic-ratelimit-requests-remaining": "5",
+    "anthropic-ratelimit-requests-reset": "2026-11-30T12:00:00Z",
+}
+SLOW = scripted({"tool": "Bash", "input": {"command": "sleep 1.2"}}, {"text": "done"})
+
+
+@pytest.fixture(scope="module")
+async def hasty(scratch: Path, postgres: str) -> AsyncIterator[Stage]:
+    """A host that tells of calls after a third of a second."""
+    stream = {"tool_progress_s": 0.3}
+    async with database(postgres) as dsn, open_stage(scratch, dsn, stream=stream) as opened:
+        yield opened
+
+
+async def read(client: httpx.AsyncClient, run: dict[str, Any], previews: str) -> list[Frame]:
+    return await read_to_end(client, f"/v1/runs/{run['id']}/stream", previews=previews)
+
+
+def of(frames: list[Frame], kind: str) -> list[dict[str, Any]]:
+    """Give previews of a kind: what is never journalled has no id."""
+    told = [frame for frame in frames if frame.event == "preview"]
+    assert all(frame.id is None for frame in told)
+    return [f.body for f in told if kind in {f.body["type"], f.body.get("subtype")}]
+
+
+@pytest.mark.requirement("wire:rate-limit")
+async def test_a_limit_that_is_near_is_told_before_the_answer_it_came_with(stage: Stage) -> None:
+    run = await stage.run(scripted({"text": "done", "headers": NEAR}))
+    told, answer = (await messages(stage.client, run["session_id"]))[2:4]
+    assert told == {
+        "type": "rate_limit_event",
+        "session_id": run["session_id"],
+        "uuid": told["uuid"],
+        "rate_limit_info": {
+            "status": "allowed_warning",
+            "resetsAt": 1_796_040_000,
+            "utilization": 0.9,
+            "resource": "requests",
+        },
+    }
+    assert answer["type"] == "assistant"
+
+
+@pytest.mark.requirement("wire:rate-limit")
+async def test_a_refusal_with_headers_is_told_before_its_retry(stage: Stage) -> None:
+    gone = {**NEAR, "anthropic-ratelimit-requests-remaining": "0"}
+    step = {"text": "done", "http": 429, "error": "rate_limit_error", "headers": gone, "times": 1}
+    run = await stage.run(scripted({**step, "retry_after": 0.01}))
+    told, retry = (await messages(stage.client, run["session_id"]))[2:4]
+    assert told["rate_limit_info"]["status"] == "rejected"
+    assert told["rate_limit_info"]["utilization"] == 1
+    assert retry["subtype"] == "api_retry"
+
+
+@pytest.mark.requirement("wire:rate-limit")
+async def test_the_share_that_counts_as_near_is_the_operators(
+    make_settings: MakeSettings,
+) -> None:
+    async with host(make_settings(model={"rate_limit_near": 0.95})) as running:
+        run = await start(running.client, scripted({"text": "done", "headers": NEAR}))
+        await finished(running.client, run["id"])
+        kinds = [m["type"] for m in await messages(running.client, run["session_id"])]
+    assert "rate_limit_event" not in kinds
+
+
+@pytest.mark.requirement("wire:tool-progress")
+async def test_a_call_that_takes_long_is_told_of_to_readers_of_previews_alone(
+    hasty: Stage,
+) -> None:
+    run = await start(hasty.client, SLOW, allowed_tools=["Bash"])
+    frames = await read(hasty.client, run, "all")
+    told = of(frames, "tool_progress")
+    assert 2 <= len(told) <= 4
+    (use,) = [
+        block
+        for message in await messages(hasty.client, run["session_id"])
+        if message["type"] == "assistant"
+        for block in message["message"]["content"]
+        if block["type"] == "tool_use"
+    ]
+    assert told[-1] == {
+        "type": "tool_progress",
+        "session_id": run["session_id"],
+        "uuid": told[-1]["uuid"],
+        "tool_use_id": use["id"],
+        "tool_name": "Bash",
+        "parent_tool_use_id": None,
+        "elapsed_time_seconds": 1,
+    }
+    journalled = [frame.body["type"] for frame in frames if frame.event == "message"]
+    assert "tool_progress" not in journalled
+    for previews in ("none", "text"):
+        quiet = await start(hasty.client, SLOW, allowed_tools=["Bash"])
+        assert of(await read(hasty.client, quiet, previews), "tool_progress") == []
+
+
+@pytest.mark.requirement("wire:tool-progress")
+async def test_a_quick_call_is_not_told_of(stage: Stage) -> None:
+    prompt = scripted({"tool": "Bash", "input": {"command": "true"}}, {"text": "done"})
+    run = await start(stage.client, prompt, allowed_tools=["Bash"])
+    assert of(await read(stage.client, run, "all"), "tool_progress") == []
+
+
+@pytest.mark.requirement("wire:status")
+async def test_each_try_of_a_request_is_announced_before_its_first_event(stage: Stage) -> None:
+    step = {"text": "late", "delay": 0.3, "chunk_delay": 0.05}
+    failing = {**step, "http": 529, "times": 1, "retry_after": 0.01}
+    run = await start(stage.client, scripted(failing))
+    frames = await read(stage.client, run, "all")
+    told = [frame.body for frame in frames if frame.event == "preview"]
+    shapes = [t.get("status") or t["event"]["type"] for t in told]
+    assert shapes[-7:] == [
+        *("requesting", "message_start", "content_block_start", "content_block_delta"),
+        *("content_block_stop", "message_delta", "message_stop"),
+    ]
+    requesting = of(frames, "status")
+    assert requesting[-1] == {
+        "type": "system",
+        "subtype": "status",
+        "session_id": run["session_id"],
+        "uuid": requesting[-1]["uuid"],
+        "status": "requesting",
+    }
+    assert len({t["uuid"] for t in requesting}) == len(requesting)
+
+
+@pytest.mark.requirement("wire:status")
+@pytest.mark.requirement("wire:tool-progress")
+async def test_a_reader_on_another_host_hears_the_same(
+    make_settings: MakeSettings, messages_api: MessagesApi
+) -> None:
+    async with AsyncExitStack() as stack:
+        settings = make_settings(stream={"tool_progress_s": 0.3}, engine={"poll_s": 20.0})
+        driver = await stack.enter_async_context(host(settings))
+        other = await stack.enter_async_context(host(settings, "api"))
+        later = {"blocks": [{"text": "done"}], "chunk_delay": 0.05, "delay": 0.2}
+        slow = {"blocks": [{"tool": "Bash", "input": {"command": "sleep 2"}}], "delay": 0.5}
+        run = await start(driver.client, scripted(slow, later), allowed_tools=["Bash"])
+        frames = await read(other.client, run, "all")
+    assert of(frames, "tool_progress")
+    assert of(frames, "status")
+    assert len(messages_api.requests) == 2
