@@ -4,6 +4,7 @@ import asyncio
 import importlib.metadata
 import logging
 import os
+import platform
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from ulid import ULID
 from app.agent.effects import Clock, Effects, Inbox, Model, Models
 from app.agent.retries import RetryRules
 from app.agent.state import RunInfo
+from app.domain.briefing import Briefing
 from app.domain.options import AgentOptions
 from app.domain.tools import ToolSpec
 from app.errors import (
@@ -65,6 +67,8 @@ from app.store.queue import Claim, Host
 from app.store.runs import Work
 from app.tools.builtin import BUILTIN_TOOLS
 from app.tools.decoder import Decoder
+from app.tools.git_state import NO_REPOSITORY
+from app.tools.project import Project, environment
 from app.tools.tool import Tool
 from app.tools.toolbox import Toolbox
 from app.tools.workspace import Workspace
@@ -203,6 +207,17 @@ class HostParts:
             began_s=self.stamps.clock.monotonic(),
         )
 
+    def first_briefing(self, info: RunInfo, work: Work) -> Briefing | None:
+        if work.workspace["source"] != "empty":
+            return None
+        place = environment(self.stamps.clock, info.cwd, self._platform, NO_REPOSITORY)
+        return Briefing(place)
+
+    @property
+    def _platform(self) -> str:
+        name = platform.system()
+        return name if self.sandbox == "none" else f"{name}; commands run in a sandbox, offline"
+
     def specs(self, info: RunInfo) -> Sequence[ToolSpec]:
         disabled = self._disabled(info.options)
         return tuple(tool.spec for tool in self.tools if tool.spec.name not in disabled)
@@ -238,6 +253,9 @@ class HostParts:
                 ),
                 gate=RuleGate(options),
                 inbox=inbox,
+                place=Project(
+                    workspace, self.stamps.clock, self._platform, options.setting_sources
+                ),
                 previews=previews,
                 models=self.stamps.models,
                 clock=self.stamps.clock,

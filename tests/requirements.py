@@ -117,6 +117,32 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "loop:cancel-kills-tools": Requirement("Cancelling kills running tools and waits.", "ours"),
     "loop:cancel-closes-model": Requirement("Cancelling closes the model's stream.", "ours"),
+    # -- project context ----------------------------------------------------------------------
+    "context:system-prompt": Requirement(
+        "The system prompt is the client's, or ours with what it appends; nothing else.",
+        "loop 14.2",
+    ),
+    "context:injected": Requirement(
+        "Each request begins with the project's instructions and the environment.", "loop 14.3"
+    ),
+    "context:files": Requirement(
+        "Instruction files of the root come in order, each with its imports.", "tools 16"
+    ),
+    "context:imports": Requirement("Imports are found in prose, not in code.", "tools 16"),
+    "context:folders": Requirement(
+        "A folder's instructions follow the first result that touches it.", "loop 14.3"
+    ),
+    "context:sources": Requirement("setting_sources chooses the files.", "loop 14.3"),
+    "context:walls": Requirement(
+        "Instruction files come from the workspace alone, and are bounded.", "case M13"
+    ),
+    "context:git": Requirement("git state is read without running anything.", "ours"),
+    "context:stable-prefix": Requirement(
+        "What was sent is repeated byte for byte, by later turns, runs and hosts.", "ours"
+    ),
+    "context:cache-marks": Requirement(
+        "Marks stand on the last system block and tool, and on the last two user messages.", "B22"
+    ),
     # -- permissions --------------------------------------------------------------------------
     "permissions:modes": Requirement("Each mode allows what it says.", "loop 11, B27"),
     "permissions:rules": Requirement(

@@ -3,12 +3,13 @@
 Tests pass fakes by parameter; telemetry wraps an effect where parts are wired together.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Protocol
 
+from app.domain.briefing import Briefing, News
 from app.domain.messages import Prompt
 from app.domain.model import ModelRequest, ModelResponse, PartialResponse, StreamPart
 from app.domain.thinking import Abilities
@@ -75,6 +76,24 @@ class Inbox(Protocol):
         Either those that begin the run, or (`steers`) those that were sent into it. A prompt is taken when the batch that names it is journalled, not before. Asked before
         each model request, so it is cheap while nothing came.
         """
+        ...
+
+
+class Place(Protocol):
+    """The place that a run works in, as it describes itself.
+
+    Never raises: what cannot be read is left out.
+    """
+
+    async def look(self, known: Briefing, cwd: str) -> Briefing:
+        """Read all of it anew. Instructions that only calls come by are read if `known` has them.
+
+        `cwd` is where the shell stands.
+        """
+        ...
+
+    async def near(self, paths: Iterable[str], known: Briefing) -> News:
+        """Read instructions that stand in the folders of files which a call touched."""
         ...
 
 
@@ -164,6 +183,7 @@ class Effects:
     tools: Toolbox
     gate: Gate
     inbox: Inbox
+    place: Place
     previews: Previews
     models: Models
     clock: Clock

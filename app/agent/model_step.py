@@ -92,7 +92,7 @@ def build_request(state: LoopState, effects: Effects) -> ModelRequest:
     return ModelRequest(
         model=state.model,
         max_tokens=effects.models.limits(state.model).max_output,
-        system=system_texts(options, state.run.cwd),
+        system=system_texts(options.system_prompt),
         tools=tuple(
             orjson.dumps(
                 {

@@ -5,24 +5,42 @@ from typing import Any
 
 from app.agent.effects import Effects, Stamps
 from app.agent.notices import opening_notices
-from app.agent.state import Advance, LoopState
+from app.agent.state import BRIEFING, Advance, LoopState
+from app.domain.briefing import Briefing
 from app.domain.journal import Batch, Entry
 from app.domain.messages import InitMessage, Prompt, UserContent, UserMessage, wire_time
 from app.domain.tools import ToolSpec
 
 
 async def start(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
-    """Journal `init` and every prompt that waits for the run, in one batch."""
+    """Journal `init`, the briefing and every prompt that waits for the run, in one batch."""
     prompts = await effects.inbox.take(steers=False)
-    yield state.after(opening(prompts, state, effects.tools.specs(), effects))
+    briefing = await effects.place.look(state.briefing, shell_cwd(state))
+    yield state.after(opening(prompts, state, effects.tools.specs(), effects, briefing))
 
 
 def opening(
-    prompts: Sequence[Prompt], state: LoopState, tools: Sequence[ToolSpec], effects: Stamps
+    prompts: Sequence[Prompt],
+    state: LoopState,
+    tools: Sequence[ToolSpec],
+    effects: Stamps,
+    briefing: Briefing,
 ) -> Batch:
-    """Give the first batch of a run: `init`, what a person should know, then its prompts."""
-    before = (_init(state, tools, effects, prompts), *opening_notices(state, effects))
+    """Give the first batch of a run: `init`, what a person should know, then its prompts.
+
+    What the briefing has of new becomes known with `init`.
+    """
+    news = briefing.since(state.briefing)
+    init = Entry.of(
+        _init(state, tools, effects, prompts), {BRIEFING: news.to_json()} if news else None
+    )
+    before = (init, *opening_notices(state, effects))
     return take_in(prompts, state, effects, before=before)
+
+
+def shell_cwd(state: LoopState) -> str:
+    """Give the directory in which the run's next command starts."""
+    return state.memory.cwd or state.run.cwd
 
 
 def take_in(
@@ -38,22 +56,20 @@ def take_in(
 
 def _init(
     state: LoopState, tools: Sequence[ToolSpec], effects: Stamps, prompts: Sequence[Prompt]
-) -> Entry:
+) -> InitMessage:
     run = state.run
-    return Entry.of(
-        InitMessage(
-            session_id=run.session_id,
-            uuid=effects.clock.uuid(),
-            cwd=state.memory.cwd or run.cwd,
-            tools=[spec.name for spec in tools],
-            model=run.options.model or "",
-            permissionMode=run.options.permission_mode,
-            apiKeySource=run.api_key_source,
-            claude_code_version=run.version,
-            betas=list(run.options.betas) or None,
-            sandbox=run.sandbox,
-            user_message_uuids=[p.uuid for p in prompts if p.has_client_uuid] or None,
-        )
+    return InitMessage(
+        session_id=run.session_id,
+        uuid=effects.clock.uuid(),
+        cwd=shell_cwd(state),
+        tools=[spec.name for spec in tools],
+        model=run.options.model or "",
+        permissionMode=run.options.permission_mode,
+        apiKeySource=run.api_key_source,
+        claude_code_version=run.version,
+        betas=list(run.options.betas) or None,
+        sandbox=run.sandbox,
+        user_message_uuids=[p.uuid for p in prompts if p.has_client_uuid] or None,
     )
 
 

@@ -4,16 +4,19 @@ Theory of operation. The conversation is kept as the model will see it: `context
 messages, oldest first; what came after the newest response stands apart as `results` (tool
 results by call) and `notes` (prompts, markers, nudges), because results arrive in completion
 order but are sent in the order of their calls (decisions B2), and because user messages in a row
-are one message to the model. `request_messages` puts the two together. Counters are those of the
-current run: entering a run resets them, so folding the whole journal leaves the newest run's.
+are one message to the model. `request_messages` puts the two together, behind the briefing.
+Counters are those of the current run: entering a run resets them, so folding the whole journal
+leaves the newest run's.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from app.agent.briefing import news_block, opening_blocks
 from app.agent.retries import RetryRules
 from app.domain.blocks import TextBlock, ToolResultBlock, ToolUseBlock, encode_block, is_thinking
+from app.domain.briefing import Briefing, News
 from app.domain.journal import Batch
 from app.domain.messages import (
     ApiRetryMessage,
@@ -34,6 +37,8 @@ STEER_NOTICE = (
     "While you were working, the user sent the message below. Take it into account from here on, "
     "and go on with the task unless it says otherwise:\n\n"
 )
+BRIEFING = "briefing"
+"""Fact on the message with which something of the place became known: `News`."""
 EMPTY_RESPONSE = "empty_response"
 """Fact on the nudge that follows a response without content: the response itself is no row."""
 
@@ -63,6 +68,10 @@ class LoopState:
 
     run: RunInfo
     context: tuple[ContextMessage, ...] = ()
+    briefing: Briefing = field(default_factory=Briefing)
+    """What the model knows of the place it works in."""
+    head: tuple[bytes, ...] = ()
+    """The encoded blocks that open each request: the briefing as the conversation began with it."""
     calls: tuple[ToolUseBlock, ...] = ()
     """Tool uses of the newest response, in order."""
     call_ids: frozenset[str] = frozenset()
@@ -155,7 +164,12 @@ class LoopState:
 
     def request_messages(self) -> tuple[ContextMessage, ...]:
         """Give the conversation as a request holds it: roles alternate, results in call order."""
-        return _said(self.context, self.calls, self.results, self.notes)
+        said = _said(self.context, self.calls, self.results, self.notes)
+        if not self.head:
+            return said
+        if said and said[0].role == "user":
+            return (ContextMessage("user", (*self.head, *said[0].blocks)), *said[1:])
+        return (ContextMessage("user", self.head), *said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +212,8 @@ class _Draft:
     def __init__(self, state: LoopState) -> None:
         self.run = state.run
         self.context = list(state.context)
+        self.briefing = state.briefing
+        self.head = state.head
         self.calls = state.calls
         self.call_ids = state.call_ids
         self.results = dict(state.results)
@@ -227,6 +243,8 @@ class _Draft:
         return LoopState(
             run=self.run,
             context=tuple(self.context),
+            briefing=self.briefing,
+            head=self.head,
             calls=self.calls,
             call_ids=self.call_ids,
             results=self.results,
@@ -257,6 +275,8 @@ class _Draft:
         fresh = _Draft(
             LoopState(
                 run=self.run,
+                briefing=self.briefing,
+                head=self.head,
                 calls=self.calls,
                 call_ids=self.call_ids,
                 results=self.results,
@@ -295,6 +315,8 @@ class _Draft:
     def _remember(self, facts: Mapping[str, Any]) -> None:
         if tool := facts.get("tool"):
             self.memory = self.memory.plus(ToolFacts.from_json(tool))
+        if briefing := facts.get(BRIEFING):
+            self._brief(News.from_json(briefing))
         if denial := facts.get("denial"):
             self.denials = (*self.denials, denial)
         if uuid := facts.get("client_uuid"):
@@ -306,6 +328,14 @@ class _Draft:
             self.failures = ()
             self.stop_reason = stop["stop_reason"]
             self.was_nudged = True
+
+    def _brief(self, told: News) -> None:
+        before = self.briefing
+        self.briefing = before.plus(told)
+        if not self.context and not self.notes:
+            self.head = opening_blocks(self.briefing)
+        elif news := self.briefing.since(before):  # calls that ran together may tell the same
+            self.notes = (*self.notes, news_block(news))
 
     def _answered(self, message: AssistantMessage) -> None:
         if self.results or self.notes or message.message.id != self.message_id:

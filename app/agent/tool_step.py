@@ -15,7 +15,7 @@ from typing import Literal
 from app.agent.effects import Effects
 from app.agent.finish_step import plain_usd
 from app.agent.results import LOST_TEXT, result_entry
-from app.agent.state import Advance, LoopState
+from app.agent.state import BRIEFING, Advance, LoopState
 from app.domain.blocks import ToolUseBlock
 from app.domain.journal import Batch, Entry
 from app.domain.messages import PermissionDeniedMessage
@@ -114,7 +114,9 @@ async def carry_out(block: ToolUseBlock, state: LoopState, effects: Effects) -> 
         lost = ToolResult(LOST_TEXT, is_error=True)
         return (result_entry(call.id, lost, state, effects),)
     result = await effects.tools.call(call, state.memory)
-    return (result_entry(call.id, result, state, effects, decision=decision),)
+    news = await effects.place.near(result.facts.files, state.briefing)
+    facts = {BRIEFING: news.to_json()} if news else None
+    return (result_entry(call.id, result, state, effects, decision=decision, facts=facts),)
 
 
 def _groups(calls: Sequence[ToolUseBlock], effects: Effects) -> Iterable[tuple[ToolUseBlock, ...]]:

@@ -18,6 +18,7 @@ from pydantic_core import PydanticCustomError
 from app.domain.thinking import LEAST_BUDGET_TOKENS, Effort, TaskBudget, Thinking
 
 PermissionMode = Literal["default", "acceptEdits", "dontAsk", "bypassPermissions"]
+SettingSource = Literal["user", "project", "local"]
 
 
 UNSUPPORTED_DEFAULTS: Mapping[str, Any] = {
@@ -49,7 +50,6 @@ UNSUPPORTED_DEFAULTS: Mapping[str, Any] = {
     "session_id": None,
     "session_store": None,
     "session_store_flush": "batched",
-    "setting_sources": None,
     "settings": None,
     "skills": None,
     "stderr": None,
@@ -102,12 +102,14 @@ def _thinking_within(tokens: object) -> dict[str, object]:
 class SystemPromptPreset(BaseModel):
     """Our own default system prompt, with something added."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     type: Literal["preset"]
     preset: Literal["claude_code"] = "claude_code"
     """Accepted under the SDK's name; it stands for Treadle's own default prompt."""
     append: str | None = None
+    exclude_dynamic_sections: bool = False
+    """Taken, and changes nothing: what differs by place or day never stands in our system prompt."""
 
 
 class AgentOptions(BaseModel):
@@ -127,6 +129,13 @@ class AgentOptions(BaseModel):
     times, failing, unknown to the provider, or refusing what was asked."""
     system_prompt: str | SystemPromptPreset | None = None
     """The system prompt, whole, or the default one with an addition."""
+    setting_sources: list[SettingSource] | None = None
+    """Whose instruction files the model is given. Default: all; an empty list: none.
+
+    `project`: `CLAUDE.md` and `.claude/CLAUDE.md` of the workspace, and of the folders of files
+    that calls touch. `local`: `CLAUDE.local.md` beside them. `user` names nothing in a service.
+    Settings, hooks and servers in a workspace's files are never applied.
+    """
     tools: list[str] | None = None
     """Exactly these tools are offered. Default: all."""
     allowed_tools: BareNames = []

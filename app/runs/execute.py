@@ -20,6 +20,7 @@ from app.agent.finish_step import abandoned, interrupted
 from app.agent.loop import run_agent
 from app.agent.lost_request import lost_request
 from app.agent.state import Advance, LoopState, RunInfo, fold
+from app.domain.briefing import Briefing
 from app.domain.journal import Batch, Entry, ServiceEvent
 from app.domain.messages import WorkerShuttingDownMessage, parse_message
 from app.domain.runs import EndReason
@@ -59,6 +60,10 @@ class Parts(Protocol):
 
     def specs(self, info: RunInfo) -> Sequence[ToolSpec]:
         """Give the tools on offer to a run."""
+        ...
+
+    def first_briefing(self, info: RunInfo, work: Work) -> Briefing | None:
+        """Give the briefing of a new session; None when its workspace has to be read for it."""
         ...
 
     def open(

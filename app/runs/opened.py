@@ -1,4 +1,7 @@
-"""A run that is opened with its claim: its first rows commit with the POST that makes it."""
+"""A run that is opened with its claim: its first rows commit with the POST that makes it.
+
+One whose workspace has to be read first is only claimed, and opened by its execution.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,10 +22,11 @@ class Opened:
     """What a host stores if it gets the run, and where the run stands then."""
 
     rows: Sequence[NewRow]
-    state: LoopState
+    state: LoopState | None
+    """None when it is not opened."""
     work: Work
-    steers: Sequence[Prompt]
-    """Prompts that came with the first one, and wait."""
+    waiting: Sequence[Prompt]
+    """Prompts that are not taken in yet: those that came with the first one, or all."""
     at: datetime
 
     def known(self, run: NewRun) -> list[Row]:
@@ -38,9 +42,10 @@ class Opened:
             1,
             0,
             QUEUED_SEQ + len(self.rows),
+            is_new_session=self.state is None,
             state=self.state,
             work=self.work,
-            prompts=self.steers,
+            prompts=self.waiting,
         )
 
 
@@ -49,8 +54,11 @@ def open_run(parts: Parts, lease: Lease, work: Work, prompts: Sequence[Prompt]) 
     info = parts.describe(lease, work)
     first = [prompt for prompt in prompts if not prompt.is_steer]
     before = LoopState(info)
-    batch = opening(first, before, parts.specs(info), parts.stamps)
     now = datetime.now(UTC)
+    briefing = parts.first_briefing(info, work)
+    if briefing is None:
+        return Opened((), None, work, prompts, now)
+    batch = opening(first, before, parts.specs(info), parts.stamps, briefing)
     rows = new_rows(batch, lease.session_id, lease.run_id, now, first=(announcement(1),))
     steers = [prompt for prompt in prompts if prompt.is_steer]
     return Opened(rows, before.apply(batch), work, steers, now)

@@ -7,7 +7,7 @@ asked to let go, or told of a cancel. A seed repeats its schedule.
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import orjson
@@ -18,6 +18,7 @@ from app.agent.loop import run_agent
 from app.agent.lost_request import lost_request
 from app.agent.retries import RetryRules
 from app.agent.state import Advance, LoopState, RunInfo, fold
+from app.domain.briefing import Briefing, News
 from app.domain.journal import Batch, Entry, ServiceEvent
 from app.domain.messages import Prompt, WorkerShuttingDownMessage, parse_message
 from app.domain.model import ModelRequest, ModelResponse, StreamPart
@@ -52,15 +53,27 @@ MOVES = (
 )
 
 
+def sent(request: ModelRequest) -> list[bytes]:
+    """Give what the provider caches, piece by piece, in the order in which it stands there."""
+    system = [words.encode() for words in request.system]
+    blocks = [
+        message.role.encode() + block for message in request.messages for block in message.blocks
+    ]
+    return [*request.tools, *system, *blocks]
+
+
 @dataclass(slots=True)
 class DiceModel:
     """Says what chance says; refuses a request that the API would refuse."""
 
     chance: random.Random
     asked: int = 0
+    before: dict[str, list[bytes]] = field(default_factory=dict)
+    """The newest request of each session."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart | ModelResponse]:
         assert_valid(request)
+        self._assert_grown(request)
         self.asked += 1
         number = self.asked
         if self.chance.random() < 0.1:
@@ -71,6 +84,31 @@ class DiceModel:
         ]
         calls = [call(f"call-{number}-{place}", name) for place, name in enumerate(names)]
         yield response(text(f"answer {number}"), *calls, message_id=f"msg-{number}")
+
+    def _assert_grown(self, request: ModelRequest) -> None:
+        """Whatever happened, the provider's cache still holds all that was sent before."""
+        session = request.metadata_user_id or ""
+        before, now = self.before.get(session, []), sent(request)
+        assert now[: len(before)] == before, "what was sent before was changed"
+        self.before[session] = now
+
+
+@dataclass(slots=True)
+class DicePlace:
+    """Changes whenever chance says so; parallel calls may come by the same instructions."""
+
+    chance: random.Random
+
+    async def look(self, known: Briefing, cwd: str) -> Briefing:
+        files = {f"/workspace/{name}": str(self.chance.random()) for name in ("a", "b")}
+        some = {path: text for path, text in files.items() if self.chance.random() < 0.2}
+        kept = {path: text for path, text in known.files.items() if self.chance.random() < 0.9}
+        return Briefing(f"{cwd}, day {self.chance.randint(1, 3)}", {**kept, **some})
+
+    async def near(self, paths: Iterable[str], known: Briefing) -> News:
+        assert not [*paths]  # the scripted tools touch no file
+        name = self.chance.choice(("/workspace/sub/a", "/workspace/sub/b", ""))
+        return News() if not name or name in known.files else News(files={name: "of the folder"})
 
 
 @dataclass(slots=True)
@@ -170,6 +208,7 @@ class Attempt:
             tools=world.tools,
             gate=AllowAll(),
             inbox=TwinInbox(world.store, self.claim.lease),
+            place=world.place,
             previews=RecordingPreviews(),
             models=SmallModels(),
             clock=world.store.clock,
@@ -225,6 +264,7 @@ class World:
     wrote: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """The epoch of each append to a session."""
     model: DiceModel = field(init=False)
+    place: DicePlace = field(init=False)
     pen: Pen = field(init=False)
     sessions: list[str] = field(default_factory=list)
     sent: dict[str, str] = field(default_factory=dict)
@@ -234,6 +274,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.model = DiceModel(self.chance)
+        self.place = DicePlace(self.chance)
         self.pen = Pen(self.store)
 
     def info(self, lease: Lease) -> RunInfo:

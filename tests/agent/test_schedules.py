@@ -111,6 +111,7 @@ async def assert_no_prompt_is_lost_or_doubled(world: World, session_id: str) -> 
 
 @pytest.mark.requirement("loop:one-result-a-call")
 @pytest.mark.requirement("loop:ledger")
+@pytest.mark.requirement("context:stable-prefix")
 def test_after_any_schedule_of_losses_cancels_and_steers_everything_is_in_order() -> None:
     counts: Counter[str] = Counter()
     for seed in range(SEEDS):

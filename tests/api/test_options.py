@@ -265,7 +265,6 @@ async def test_a_wrong_parameter_is_named(stage: Stage, name: str) -> None:
         ("output_format", {"type": "json_schema"}),
         ("fork_session", True),
         ("resume", "x"),
-        ("setting_sources", ["user"]),
         ("env", {"A": "b"}),
         ("cwd", "/"),
     ],

@@ -14,6 +14,7 @@ SET: dict[str, Any] = {
     "model": "m",
     "fallback_model": "other",
     "system_prompt": "Be short.",
+    "setting_sources": ["project", "local"],
     "tools": ["Read"],
     "allowed_tools": ["Read", "mcp__a-b__c_d"],
     "disallowed_tools": ["Bash"],

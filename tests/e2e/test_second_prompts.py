@@ -273,7 +273,7 @@ async def test_messages_after_the_first_are_sent_into_the_run_they_came_with(pai
         (run,) = await pair.runs(answer.json()["session"]["id"])
         assert (run["end_reason"], run["num_turns"], run["prompt"]) == ("completed", 2, door)
         one, two = (request["messages"] for request in pair.api.bodies())
-        assert len(one[-1]["content"]) == 1
+        assert one[-1]["content"][-1]["text"] == door
         assert [block["type"] for block in two[-1]["content"]] == ["tool_result", "text", "text"]
         assert [block["text"] for block in two[-1]["content"][1:]] == [
             STEER_NOTICE + "second",

@@ -9,11 +9,12 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-from app.agent.effects import Effects, Gate
+from app.agent.effects import Effects, Gate, Place
 from app.agent.loop import run_agent
 from app.agent.retries import RetryRules
 from app.agent.state import Advance, LoopState, RunInfo, fold
 from app.domain.blocks import Block, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from app.domain.briefing import Briefing, News
 from app.domain.journal import Batch
 from app.domain.messages import (
     AssistantMessage,
@@ -273,6 +274,21 @@ class ListInbox:
 
 
 @dataclass(slots=True)
+class ToldPlace:
+    """A place that is what a test says it is, now."""
+
+    briefing: Briefing = field(default_factory=Briefing)
+    beside: Mapping[str, News] = field(default_factory=dict)
+    """What is found beside a file, by its path."""
+
+    async def look(self, known: Briefing, cwd: str) -> Briefing:  # noqa: ARG002 - the seam's signature
+        return self.briefing
+
+    async def near(self, paths: Iterable[str], known: Briefing) -> News:  # noqa: ARG002 - as above
+        return next((self.beside[path] for path in paths if path in self.beside), News())
+
+
+@dataclass(slots=True)
 class RecordingPreviews:
     published: list[StreamPart] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
@@ -325,6 +341,7 @@ def effects(
     tools: ScriptedToolbox | None = None,
     gate: Gate | None = None,
     prompts: Sequence[Prompt] | None = None,
+    place: Place | None = None,
     previews: RecordingPreviews | None = None,
     clock: FakeClock | None = None,
 ) -> Effects:
@@ -334,6 +351,7 @@ def effects(
         tools=tools or ScriptedToolbox(),
         gate=gate or AllowAll(),
         inbox=ListInbox([prompt()] if prompts is None else prompts),
+        place=place or ToldPlace(),
         previews=previews or RecordingPreviews(),
         models=SmallModels(),
         clock=clock or FakeClock(),

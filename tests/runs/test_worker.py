@@ -10,6 +10,7 @@ import pytest
 from app.agent.effects import Effects, Inbox
 from app.agent.results import LOST_TEXT
 from app.agent.state import RunInfo
+from app.domain.briefing import Briefing
 from app.domain.model import ModelRequest, ModelResponse, StreamPart
 from app.domain.options import AgentOptions
 from app.domain.tools import ToolResult, ToolSpec
@@ -158,12 +159,16 @@ class BrokenParts:
     stamps: RealStamps = field(default_factory=RealStamps)
 
     def describe(self, lease: Lease, work: Work) -> RunInfo:
-        options = AgentOptions.model_validate(dict(work.options))
+        options = AgentOptions.model_validate({"model": "m", **work.options})
         return RunInfo(lease.session_id, lease.run_id, options)
 
     def specs(self, info: RunInfo) -> Sequence[ToolSpec]:
         del info
         return ()
+
+    def first_briefing(self, info: RunInfo, work: Work) -> Briefing | None:
+        del info, work
+        return Briefing()
 
     @asynccontextmanager
     async def open(

@@ -28,6 +28,9 @@ from tests.traces.story import Line
 
 COST_DIGITS = 10
 
+_REMINDER = re.compile(
+    r"<reminder>|<system-reminder>((?!</system-reminder>).)*</system-reminder>", re.DOTALL
+)
 _SCRIPT = re.compile(r"\s*<<script .*>>\s*", re.DOTALL)
 
 
@@ -105,6 +108,8 @@ def is_left_out(line: Line) -> bool:
         case {"type": "_note" | "control_request" | "control_response" | "command_lifecycle"}:
             # The reference's own control channel, and what was seen of its process.
             return True
+        case {"type": "transcript_mirror"}:
+            return True  # what it asks its host to store
         case {"subtype": "task_started", "task_type": "local_bash", "is_backgrounded": False}:
             return True  # of a Bash in the foreground: depends on how long it took
         case {"subtype": "task_notification", "task_id": _, "output_file": ""}:
@@ -295,12 +300,15 @@ def _blocks(content: str | Sequence[Json]) -> list[Json]:
     return blocks
 
 
+def _is_reminder(block: Json) -> bool:
+    return block["type"] == "text" and _REMINDER.fullmatch(block["text"]) is not None
+
+
 def _conversation(messages: Iterable[Json]) -> list[Json]:
-    """Drop the product's reminders, and its system-role messages, which are nothing else."""
-    reminder = {"type": "text", "text": "<reminder>"}
+    """Drop reminders, theirs and ours, and their system-role messages, which are nothing else."""
     kept = []
     for message in messages:
-        blocks = [block for block in _blocks(message["content"]) if block != reminder]
+        blocks = [block for block in _blocks(message["content"]) if not _is_reminder(block)]
         if message["role"] != "system" or blocks:
             kept.append({"role": message["role"], "content": blocks})
     return kept

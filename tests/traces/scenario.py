@@ -24,8 +24,8 @@ _SERVER = "mcp__m"
 _SAME_HERE = frozenset(
     {"model", "allowed_tools", "max_turns", "max_budget_usd", "include_partial_messages"}
 )
-_MEANS_NOTHING_HERE = frozenset({"extra_args"})
-"""The reference is asked to replay prompts; we always do (B25)."""
+_MEANS_NOTHING_HERE = frozenset({"extra_args", "session_store", "session_store_flush"})
+"""The reference is asked to replay prompts, and to store elsewhere what it forgets; we always do."""
 HELD_AFTER_EVENTS: Mapping[str, int] = {"interrupt_stream": 6, "interrupt_stream_toolinput": 10}
 """Where a recording was interrupted in the middle of a response: our model stops after so many
 events of the first answer, so that the interrupt meets the same moment however slow we are."""
@@ -147,11 +147,11 @@ def _steps(told: ToldTurn, prompts: Sequence[Prompt]) -> tuple[Step, ...]:
 def _start(literals: Mapping[str, str]) -> Start:
     given = dict(literals)
     has_server = given.pop("mcp_servers", None) is not None  # an object: it has no literal
+    for name in _MEANS_NOTHING_HERE:
+        given.pop(name, None)
     options = {name: ast.literal_eval(text) for name, text in given.items()}
     resume = options.pop("resume", None)
     is_fork = options.pop("fork_session", False)
-    for name in _MEANS_NOTHING_HERE:
-        options.pop(name, None)
     if unknown := set(options) - _SAME_HERE:
         raise ValueError(f"no way to drive the option {min(unknown)!r} yet")
     rules = [rule for rule in options.pop("allowed_tools", []) if rule != _SERVER]

@@ -1,0 +1,62 @@
+"""What a run tells the model about the place it works in.
+
+It is read once a run and journalled as facts, so every request, on every host, repeats the same
+bytes: later runs add what is new and change nothing that was said.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """How a briefing differs from an older one."""
+
+    environment: str | None = None
+    """None when it is as it was."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """New and changed ones."""
+    gone: tuple[str, ...] = ()
+    """Paths whose instructions count no longer."""
+
+    def __bool__(self) -> bool:
+        return bool(self.environment is not None or self.files or self.gone)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the form stored in the journal's private `facts` column."""
+        return {
+            "environment": self.environment,
+            "files": [*self.files.items()],
+            "gone": self.gone,
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> "News":
+        """Read what `to_json` wrote."""
+        return News(value["environment"], dict(value["files"]), tuple(value["gone"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Briefing:
+    """Where a run works, and by which instructions."""
+
+    environment: str = ""
+    """Facts of the place and the day, one a line."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Project instructions: the text by its path in the agent's view, in the order to read."""
+
+    def since(self, older: "Briefing") -> News:
+        """Give what this briefing says beyond `older`."""
+        is_same = self.environment == older.environment
+        return News(
+            None if is_same else self.environment,
+            {path: text for path, text in self.files.items() if older.files.get(path) != text},
+            tuple(path for path in older.files if path not in self.files),
+        )
+
+    def plus(self, news: News) -> "Briefing":
+        """Give the briefing after `news`."""
+        kept = {path: text for path, text in self.files.items() if path not in news.gone}
+        environment = self.environment if news.environment is None else news.environment
+        return Briefing(environment, {**kept, **news.files})

@@ -1,0 +1,203 @@
+"""What a workspace says of its project reaches the model, over real HTTP and on every host."""
+
+import json
+import secrets
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import MakeSettings
+from tests.fakes.messages_api import MessagesApi
+from tests.hosts import Host, host
+from tests.runs.prompts import messages, scripted
+from tests.tools.folder import Folder
+
+MARK = {"type": "ephemeral"}
+
+
+@dataclass(frozen=True, slots=True)
+class Twins:
+    """Two hosts on one database, and a folder for workspaces."""
+
+    hosts: Sequence[Host]
+    api: MessagesApi
+    root: Path
+
+    def folder(self, **files: str) -> Folder:
+        """Make a workspace with these files."""
+        folder = Folder(self.root)
+        name = secrets.token_hex(8)
+        folder.mkdir(name)
+        made = Folder(self.root / name)
+        for path, content in files.items():
+            made.put(path, content)
+        return made
+
+    async def session(self, folder: Folder) -> str:
+        body = {"workspace": {"source": "directory", "path": str(folder.ws)}}
+        answer = await self.hosts[0].client.post("/v1/sessions", json=body)
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["id"])
+
+    async def run(
+        self, prompt: str, session_id: str | None = None, *, on: int = 0, **options: Any
+    ) -> dict[str, Any]:
+        path = f"/v1/sessions/{session_id}/runs" if session_id else "/v1/runs"
+        given = {"allowed_tools": ["Read", "Edit", "Bash"], **options}
+        body = {"prompt": prompt, "wait": 20, "options": given}
+        answer: httpx.Response = await self.hosts[on].client.post(path, json=body)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["run"]["end_reason"] == "completed", answer.text
+        run: dict[str, Any] = answer.json()["run"]
+        return run
+
+
+@pytest.fixture
+def root(scratch: Path) -> Path:
+    """A folder for workspaces, which the sandbox's user can enter."""
+    folder = Path(tempfile.mkdtemp(prefix="ws-", dir=scratch))
+    folder.chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+async def twins(
+    make_settings: MakeSettings, messages_api: MessagesApi, root: Path
+) -> AsyncIterator[Twins]:
+    settings = [make_settings(workspace={"allowed_roots": [root]}) for _ in range(2)]
+    async with AsyncExitStack() as stack:
+        hosts = [await stack.enter_async_context(host(each)) for each in settings]
+        yield Twins(hosts, messages_api, root)
+
+
+def pieces(body: dict[str, Any]) -> list[str]:
+    """What the provider caches, in the order in which it stands there, without the marks."""
+    flat = [
+        *(("tool", tool) for tool in body["tools"]),
+        *(("system", block) for block in body["system"]),
+        *((m["role"], block) for m in body["messages"] for block in m["content"]),
+    ]
+    return [
+        json.dumps([role, {k: v for k, v in block.items() if k != "cache_control"}])
+        for role, block in flat
+    ]
+
+
+def marked(body: dict[str, Any]) -> list[str]:
+    """Where marks stand."""
+    parts = {"tools": body["tools"], "system": body["system"]}
+    parts |= {f"message {n}": m["content"] for n, m in enumerate(body["messages"])}
+    return [
+        f"{name}: {number - len(blocks)}"
+        for name, blocks in parts.items()
+        for number, block in enumerate(blocks)
+        if block.get("cache_control") == MARK
+    ]
+
+
+def texts(message: dict[str, Any]) -> list[str]:
+    return [block["text"] for block in message["content"] if block["type"] == "text"]
+
+
+@pytest.mark.requirement("context:stable-prefix")
+@pytest.mark.requirement("context:cache-marks")
+async def test_what_was_sent_once_is_repeated_byte_for_byte_by_runs_and_hosts(
+    twins: Twins,
+) -> None:
+    folder = twins.folder(**{"CLAUDE.md": "Be brief. @style.md", "style.md": "Use tabs."})
+    folder.put("sub/CLAUDE.md", "Beware of the dog.")
+    folder.put("sub/a.txt", "alpha")
+    folder.put(".git/HEAD", "ref: refs/heads/main\n")
+    session = await twins.session(folder)
+    read = {"tool": "Read", "input": {"file_path": "sub/a.txt"}}
+    edit = {"old_string": "brief", "new_string": "long", "file_path": "CLAUDE.md"}
+    await twins.run(scripted(read, read, {"text": "1"}), session)
+    await twins.run(
+        scripted({"tool": "Edit", "input": edit}, {"text": "2"}, text="x"), session, on=1
+    )
+    await twins.run(scripted({"text": "3"}, text="y"), session, on=0)
+    folder.put(".git/HEAD", "ref: refs/heads/next\n")
+    await twins.run(scripted({"text": "4"}, text="z"), session, on=1)
+
+    bodies = twins.api.bodies()
+    assert len(bodies) == 7
+    before: list[str] = []
+    for body in bodies:
+        now = pieces(body)
+        assert now[: len(before)] == before
+        before = now
+    first = texts(bodies[0]["messages"][0])
+    assert "# /workspace/CLAUDE.md\n\nBe brief. @style.md" in first[0]
+    assert "# /workspace/style.md\n\nUse tabs." in first[0]
+    assert "Git: branch main" in first[1]
+    [note] = texts(bodies[1]["messages"][2])
+    assert "# /workspace/sub/CLAUDE.md\n\nBeware of the dog." in note
+    assert texts(bodies[2]["messages"][4]) == []
+    assert len(texts(bodies[3]["messages"][-1])) == 1
+    [changed, prompt] = texts(bodies[5]["messages"][-1])
+    assert "Be long." in changed
+    assert "Use tabs." not in changed
+    assert "branch" not in changed
+    assert prompt.startswith("y")
+    [moved, _] = texts(bodies[6]["messages"][-1])
+    assert "Git: branch next" in moved
+    assert "Be long." not in moved
+
+    assert marked(bodies[0]) == ["tools: -1", "system: -1", "message 0: -1"]
+    assert marked(bodies[2]) == ["tools: -1", "system: -1", "message 2: -1", "message 4: -1"]
+    shown = json.dumps(await messages(twins.hosts[0].client, session))
+    assert "Use tabs." not in shown
+    assert "system-reminder" not in shown
+
+
+@pytest.mark.requirement("context:sources")
+async def test_a_run_chooses_whose_instructions_it_takes(twins: Twins) -> None:
+    folder = twins.folder(**{"CLAUDE.md": "of the project", "CLAUDE.local.md": "of one person"})
+    session = await twins.session(folder)
+    await twins.run("hello", session, setting_sources=[])
+    await twins.run("hello", session, settingSources=["user", "local"])
+    none, local = ("\n".join(texts(body["messages"][-1])) for body in twins.api.bodies())
+    assert "of the project" not in none + local
+    assert ("of one person" in none, "of one person" in local) == (False, True)
+
+
+async def test_a_new_empty_workspace_tells_the_environment_alone(twins: Twins) -> None:
+    run = await twins.run(scripted({"text": "1"}))
+    await twins.run(scripted({"text": "2"}), run["session_id"], on=1)
+    one, two = twins.api.bodies()
+    environment, _ = texts(one["messages"][0])
+    assert "Working directory: /workspace\n" in environment
+    assert "Git: no repository here" in environment
+    assert len(texts(two["messages"][-1])) == 1
+    assert pieces(two)[: len(pieces(one))] == pieces(one)
+
+
+@pytest.mark.requirement("context:system-prompt")
+async def test_the_system_prompt_holds_nothing_of_place_or_day(twins: Twins) -> None:
+    folder = twins.folder(**{"CLAUDE.md": "of the project"})
+    await twins.run("hello", await twins.session(folder), system_prompt="Be a parrot.")
+    preset = {"type": "preset", "preset": "claude_code", "append": "Be kind."}
+    await twins.run("hello", system_prompt=preset)
+    await twins.run("hello", system_prompt={**preset, "exclude_dynamic_sections": True})
+    parrot, kind, again = (body["system"] for body in twins.api.bodies())
+    assert parrot == [{"type": "text", "text": "Be a parrot.", "cache_control": MARK}]
+    assert kind == again
+    assert kind[1] == {"type": "text", "text": "Be kind.", "cache_control": MARK}
+    assert "cache_control" not in kind[0]
+    assert "/workspace" not in kind[0]["text"]
+
+
+@pytest.mark.requirement("context:git")
+async def test_a_hostile_repository_runs_nothing(twins: Twins) -> None:
+    folder = twins.folder()
+    folder.put(".git/HEAD", "ref: refs/heads/main\n")
+    folder.put(".git/config", "[core]\n\tfsmonitor = touch was-run; true\n")
+    await twins.run("hello", await twins.session(folder))
+    assert "branch main, without a commit" in texts(twins.api.bodies()[0]["messages"][0])[0]
+    assert not (folder.ws / "was-run").exists()
