@@ -25,7 +25,7 @@ from app.store.queue import Claim
 from app.store.runs import Work
 from app.tools.tool import Tool, ToolContext, ToolInput, tool
 from tests.conftest import MakeSettings
-from tests.fakes.effects import effects
+from tests.fakes.effects import MODEL, effects
 from tests.fakes.messages_api import MessagesApi
 from tests.hosts import Host, host
 from tests.runs.prompts import finished, scripted, start
@@ -159,7 +159,7 @@ class BrokenParts:
     stamps: RealStamps = field(default_factory=RealStamps)
 
     def describe(self, lease: Lease, work: Work) -> RunInfo:
-        options = AgentOptions.model_validate({"model": "m", **work.options})
+        options = AgentOptions.model_validate({"model": MODEL, **work.options})
         return RunInfo(lease.session_id, lease.run_id, options)
 
     def specs(self, info: RunInfo) -> Sequence[ToolSpec]:
