@@ -219,22 +219,61 @@ def _values(
     }
 
 
-async def claim(database: Database, host: Host) -> Claim | None:
-    """Take the run that is next in fair order, or None when there is no work.
+_PASSED_OVER = 100
+"""So many runs may be in other hosts' hands at the moment of a claim and it still finds one."""
 
-    Fair: the tenant with the fewest live leases first, then priority, then age.
+
+async def claim(database: Database, host: Host) -> Claim | None:
+    """Take the run that is next in fair order, or None when there is no work."""
+    claims = await claim_many(database, host, 1)
+    return claims[0] if claims else None
+
+
+async def claim_many(database: Database, host: Host, most: int) -> list[Claim]:
+    """Take up to `most` runs in fair order, in one statement.
+
+    None is passed over but what another host is taking at the same moment. Fair: the tenant
+    with the fewest live leases first, then priority, then age; a lease that is taken here counts
+    for the next.
     """
-    row = await database.raw.fetchrow(
-        f"""
+    rows = await database.raw.fetch(_CLAIM, host.id, host.lease_s, most)
+    return [
+        Claim(
+            Lease(row["tenant_id"], row["session_id"], row["run_id"], row["epoch"]),
+            row["attempt"],
+            row["stalled_attempts"],
+            row["last_seq"],
+            was_lost=row["was_lost"],
+            is_cancelled=row["is_cancelled"],
+        )
+        for row in rows
+    ]
+
+
+# What is claimable is looked for without a lock, a little more than is wanted; `next` takes the
+# first of it that nobody else is taking, and looks again at what may have changed meanwhile.
+_CLAIM = f"""
 WITH busy AS MATERIALIZED (
   SELECT tenant_id, count(*) AS runs FROM sessions
   WHERE owner IS NOT NULL AND lease_expires_at > clock_timestamp() GROUP BY tenant_id),
-next AS (
+ranked AS (
+  SELECT r.tenant_id, r.session_id, r.id, r.priority, r.created_at,
+    coalesce((SELECT b.runs FROM busy b WHERE b.tenant_id = r.tenant_id), 0)
+      + row_number() OVER (PARTITION BY r.tenant_id ORDER BY r.priority DESC, r.created_at) AS place
+  {CLAIMABLE}),
+first AS MATERIALIZED (
+  SELECT * FROM ranked ORDER BY place, priority DESC, created_at LIMIT $3 + {_PASSED_OVER}),
+next AS MATERIALIZED (
   SELECT r.tenant_id, r.session_id, r.id AS run_id, s.owner IS NOT NULL AS was_lost,
-    CASE WHEN r.attempt = 0 THEN r.upfront_steers ELSE s.pending_steers END AS steers {CLAIMABLE}
-  ORDER BY coalesce((SELECT b.runs FROM busy b WHERE b.tenant_id = r.tenant_id), 0),
-    r.priority DESC, r.created_at
-  LIMIT 1 FOR UPDATE OF s, r SKIP LOCKED),
+    CASE WHEN r.attempt = 0 THEN r.upfront_steers ELSE s.pending_steers END AS steers,
+    first.place, first.priority, first.created_at
+  FROM first
+    JOIN runs r ON r.tenant_id = first.tenant_id AND r.id = first.id
+    JOIN sessions s ON s.tenant_id = first.tenant_id AND s.id = first.session_id
+  WHERE r.status <> 'finished'
+    AND (s.lease_expires_at IS NULL OR s.lease_expires_at <= clock_timestamp())
+  ORDER BY first.place, first.priority DESC, first.created_at
+  LIMIT $3 FOR UPDATE OF s, r SKIP LOCKED),
 taken AS (
   UPDATE sessions s SET owner = $1, epoch = s.epoch + 1, pending_steers = next.steers,
     lease_expires_at = clock_timestamp() + make_interval(secs => $2)
@@ -248,24 +287,16 @@ started AS (
         AND j.kind = 'message') THEN 0
       ELSE r.stalled_attempts + 1 END,
     started_at = coalesce(r.started_at, clock_timestamp())
-  FROM taken, next WHERE r.tenant_id = next.tenant_id AND r.id = next.run_id
-  RETURNING r.attempt, r.stalled_attempts, r.cancel_requested_at IS NOT NULL AS is_cancelled)
-SELECT next.*, taken.epoch, taken.last_seq, started.*
-FROM next, taken, started""",
-        host.id,
-        host.lease_s,
-    )
-    if row is None:
-        return None
-    lease = Lease(row["tenant_id"], row["session_id"], row["run_id"], row["epoch"])
-    return Claim(
-        lease,
-        row["attempt"],
-        row["stalled_attempts"],
-        row["last_seq"],
-        was_lost=row["was_lost"],
-        is_cancelled=row["is_cancelled"],
-    )
+  FROM next JOIN taken ON taken.tenant_id = next.tenant_id AND taken.id = next.session_id
+  WHERE r.tenant_id = next.tenant_id AND r.id = next.run_id
+  RETURNING r.tenant_id, r.id, r.attempt, r.stalled_attempts,
+    r.cancel_requested_at IS NOT NULL AS is_cancelled)
+SELECT next.tenant_id, next.session_id, next.run_id, next.was_lost, taken.epoch, taken.last_seq,
+  started.attempt, started.stalled_attempts, started.is_cancelled
+FROM next
+  JOIN taken ON taken.tenant_id = next.tenant_id AND taken.id = next.session_id
+  JOIN started ON started.tenant_id = next.tenant_id AND started.id = next.run_id
+ORDER BY next.place, next.priority DESC, next.created_at"""
 
 
 async def renew(database: Database, host: Host, leases: Sequence[Lease]) -> dict[Lease, bool]:

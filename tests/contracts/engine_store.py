@@ -126,6 +126,39 @@ class EngineStoreContract:
         claims = [await pen.store.claim(A) for _ in range(4)]
         assert [claim and claim.lease.run_id for claim in claims] == [urgent, only, older, None]
 
+    async def test_many_are_claimed_at_once_in_the_order_in_which_one_by_one_would_be(
+        self, pen: Pen
+    ) -> None:
+        older, _ = await pen.enqueued(first := await pen.session())
+        await pen.enqueued(first)  # waits behind the other, whoever claims how many
+        urgent, _ = await pen.enqueued(await pen.session(), priority=1)
+        newer, _ = await pen.enqueued(await pen.session())
+        quiet = [await pen.session("quiet") for _ in range(3)]
+        mild, _ = await pen.enqueued(quiet[0], tenant_id="quiet")
+        pressing, _ = await pen.enqueued(quiet[1], tenant_id="quiet", priority=2)
+        late, _ = await pen.enqueued(quiet[2], tenant_id="quiet")
+        claims = await pen.store.claim_many(A, 4)
+        assert [claim.lease.run_id for claim in claims] == [pressing, urgent, older, mild]
+        assert await pen.store.renew(A, [claim.lease for claim in claims]) == {
+            claim.lease: False for claim in claims
+        }
+        rest = await pen.store.claim_many(B, 9)
+        assert [claim.lease.run_id for claim in rest] == [newer, late]
+        assert all((claim.attempt, claim.was_lost) == (1, False) for claim in (*claims, *rest))
+        assert await pen.store.claim_many(A, 9) == []
+
+    async def test_lost_and_released_runs_are_among_the_many_and_told_apart(self, pen: Pen) -> None:
+        lost, let_go = await pen.begun(), await pen.begun()
+        await pen.store.pass_time(A.lease_s + 1)
+        await pen.store.release(let_go.lease)
+        waits, _ = await pen.enqueued(await pen.session())
+        claims = {claim.lease.run_id: claim for claim in await pen.store.claim_many(B, 9)}
+        assert set(claims) == {lost.lease.run_id, let_go.lease.run_id, waits}
+        assert claims[lost.lease.run_id].was_lost
+        assert claims[lost.lease.run_id].lease.epoch == lost.lease.epoch + 1
+        assert (claims[let_go.lease.run_id].was_lost, claims[waits].was_lost) == (False, False)
+        assert [claims[each].attempt for each in (lost.lease.run_id, waits)] == [2, 1]
+
     # -- leases ---------------------------------------------------------------------------
 
     async def test_a_live_lease_keeps_others_out_and_one_that_ran_out_does_not(

@@ -113,6 +113,10 @@ class MemoryStore:
         )
         return self._take(waiting[0], host) if waiting else None
 
+    async def claim_many(self, host: Host, most: int) -> list[Claim]:
+        one_by_one = [await self.claim(host) for _ in range(most)]
+        return [claim for claim in one_by_one if claim is not None]
+
     async def renew(self, host: Host, leases: Sequence[Lease]) -> dict[Lease, bool]:
         renewed = {}
         for lease in leases:

@@ -1,8 +1,9 @@
 """The real store behind the protocol of the engine's contract."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from app.domain.journal import Batch, ServiceEvent
@@ -29,6 +30,7 @@ class RealStore:
     """Each call is a transaction, as the service makes them."""
 
     database: Database
+    _time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def create_session(self, tenant_id: str, session: NewSession) -> None:
         async with self.database.begin() as connection:
@@ -70,6 +72,9 @@ class RealStore:
 
     async def claim(self, host: Host) -> Claim | None:
         return await queue.claim(self.database, host)
+
+    async def claim_many(self, host: Host, most: int) -> list[Claim]:
+        return await queue.claim_many(self.database, host, most)
 
     async def renew(self, host: Host, leases: Sequence[Lease]) -> dict[Lease, bool]:
         return await queue.renew(self.database, host, leases)
@@ -153,7 +158,14 @@ class RealStore:
         return await dump(self.database)
 
     async def pass_time(self, seconds: float) -> None:
-        """The server's clock cannot be moved, so what it is compared with is."""
+        """The server's clock cannot be moved, so what it is compared with is.
+
+        One at a time: two would lock all rows, each in an order of its own.
+        """
+        async with self._time:
+            await self._pass_time(seconds)
+
+    async def _pass_time(self, seconds: float) -> None:
         await self.database.raw.execute(
             f"""UPDATE runs SET deadline_at = deadline_at - make_interval(secs => {seconds}),
                   started_at = started_at - make_interval(secs => {seconds})"""  # noqa: S608

@@ -465,3 +465,20 @@ async def test_the_first_cancel_is_the_one_that_is_remembered(database: Database
     before = await dump(database)
     await cancel(database, claim.lease.run_id, "third")
     assert await dump(database) == before
+
+
+async def test_hosts_that_claim_many_at_once_share_everything_and_nothing_twice(
+    database: Database,
+) -> None:
+    wanted = {(await enqueue(database, await new_session(database)))[0] for _ in range(40)}
+    taken: dict[str, list[str]] = {"host_a": [], "host_b": []}
+
+    async def take(host: Host) -> None:
+        while claims := await queue.claim_many(database, host, 3):
+            taken[host.id] += [claim.lease.run_id for claim in claims]
+
+    for _ in range(3):  # all that one sees may be what the other is just taking
+        await asyncio.gather(take(A), take(B))
+    both = taken["host_a"] + taken["host_b"]
+    assert len(both) == len(set(both)) == 40
+    assert set(both) == wanted

@@ -131,7 +131,7 @@ async def test_hosts_that_do_everything_at_once_make_no_other_change(database_ur
 
 async def _bustle(pen: Pen, sessions: list[str], chance: random.Random) -> None:
     """Do things to runs that others do things to."""
-    for _ in range(30):
+    for _ in range(60):
         session_id = chance.choice(sessions)
         if chance.random() < 0.5:
             await _removed_soon(pen, session_id)
