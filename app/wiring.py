@@ -66,6 +66,7 @@ from app.store.migrate import check_schema, migrate
 from app.store.queue import Claim, Host
 from app.store.runs import Work
 from app.tools.builtin import BUILTIN_TOOLS
+from app.tools.custom import installed_tools
 from app.tools.decoder import Decoder
 from app.tools.git_state import NO_REPOSITORY
 from app.tools.project import Project, environment
@@ -351,7 +352,7 @@ async def open_service(
                 database=database,
                 hub=hub,
                 providers=providers,
-                tools=(*BUILTIN_TOOLS, *extra_tools),
+                tools=_all_tools(extra_tools),
                 sessions_dir=sessions_dir,
                 programs=programs,
                 rules=rules,
@@ -405,6 +406,12 @@ async def open_service(
             yield service
         finally:
             await service.drain()
+
+
+def _all_tools(extra: Sequence[Tool[Any]]) -> tuple[Tool[Any], ...]:
+    """Give the built-in tools, those that operators installed, and `extra`."""
+    known = (*BUILTIN_TOOLS, *extra)
+    return (*BUILTIN_TOOLS, *installed_tools(tool.spec.name for tool in known), *extra)
 
 
 def _open_folder(folder: Path) -> Path:

@@ -7,6 +7,7 @@ from typing import Any
 from app.domain.tools import ToolCall, ToolMemory, ToolResult
 from app.sandbox.driver import Sandbox, SessionDirs
 from app.tools.builtin import BUILTIN_TOOLS
+from app.tools.tool import Tool
 from app.tools.toolbox import Toolbox
 from app.tools.workspace import Workspace
 from tests.sandbox.rooms import SANDBOX_UID, Rooms
@@ -21,6 +22,7 @@ class Desk:
     memory: ToolMemory = field(default_factory=ToolMemory)
     disabled: frozenset[str] = frozenset()
     calls: int = 0
+    tools: tuple[Tool[Any], ...] = BUILTIN_TOOLS
 
     @classmethod
     def make(cls, rooms: Rooms) -> "Desk":
@@ -29,7 +31,7 @@ class Desk:
 
     @property
     def toolbox(self) -> Toolbox:
-        return Toolbox(BUILTIN_TOOLS, self.workspace, self.sandbox, disabled=self.disabled)
+        return Toolbox(self.tools, self.workspace, self.sandbox, disabled=self.disabled)
 
     async def call(self, tool: str, **given: object) -> ToolResult:
         """Call as the loop does, and remember what the call reports."""
