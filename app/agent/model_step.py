@@ -26,6 +26,7 @@ from app.domain.messages import (
 )
 from app.domain.model import ModelRequest, ModelResponse
 from app.domain.text import MAX_JSON_DEPTH, is_too_deep
+from app.domain.tools import ToolCall
 from app.domain.usage import LedgerRow
 from app.errors import ModelError
 
@@ -116,7 +117,7 @@ def answered(response: ModelResponse, state: LoopState, effects: Effects) -> Bat
     """Give the batch of a complete response: one message a block, journalled together."""
     ledger = (_ledger_row(response, effects),)
     limit = limit_changed(response.rate_limit, state, effects)
-    blocks = list(_sound(_whole(response), state))
+    blocks = [_told(block, effects) for block in _sound(_whole(response), state)]
     if blocks:
         entries = [*limit]
         for index, block in enumerate(blocks):
@@ -187,6 +188,16 @@ def _sound_call(call: ToolUseBlock, taken: set[str]) -> ToolUseBlock:
     if is_too_deep(call.input):
         changes["input"] = unreadable
     return call.model_copy(update=changes) if changes else call
+
+
+def _told(block: Block, effects: Effects) -> Block:
+    """Put in what a valid call leaves out and its tool wants to be told."""
+    spec = effects.tools.spec(block.name) if isinstance(block, ToolUseBlock) else None
+    if not isinstance(block, ToolUseBlock) or spec is None or not spec.told_defaults:
+        return block
+    if effects.tools.invalid(ToolCall(block.id, block.name, block.input)) is not None:
+        return block
+    return block.model_copy(update={"input": {**spec.told_defaults, **block.input}})
 
 
 def _is_blank(block: Block) -> bool:

@@ -22,6 +22,8 @@ class ToolSpec:
     """Whether `acceptEdits` approves it."""
     starts_process: bool = False
     """Whether it runs a command."""
+    told_defaults: Mapping[str, JsonValue] = field(default_factory=dict)
+    """Properties that a valid call is told with when the model left them out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,9 @@ _CHUNK_BYTES = 1024 * 1024
 _INLINE_BYTES = 256 * 1024
 """Files up to this size are read at once: a thread costs more than the read."""
 
+_AT_ONCE_BYTES = 64 * 1024
+"""Texts up to this size are compared and searched on the event loop, in a millisecond or two."""
+
 T = TypeVar("T")
 
 
@@ -71,6 +74,14 @@ class OpenFile:
                 return first
             return first + b"".join(self.chunks(limit_bytes - len(first)))
         return b"".join(self.chunks(limit_bytes))
+
+
+async def compute(work: Callable[[], T], *, size_bytes: int) -> T:
+    """Do what takes as long as `size_bytes` of text take: at once, or in a thread.
+
+    `work` touches nothing: a cancelled caller does not wait for it.
+    """
+    return work() if size_bytes <= _AT_ONCE_BYTES else await asyncio.to_thread(work)
 
 
 async def use(file: OpenFile, work: Callable[[OpenFile], T]) -> T:

@@ -3,13 +3,13 @@
 A new tool is one file in `builtin/` and one line in `builtin/__init__.py`.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from app.domain.tools import ToolMemory, ToolResult, ToolSpec
+from app.domain.tools import JsonValue, ToolMemory, ToolResult, ToolSpec
 from app.sandbox.driver import Sandbox
 from app.tools.decoder import Decoder
 from app.tools.workspace import Workspace
@@ -64,6 +64,7 @@ def tool(
     read_only: bool = False,
     edits_files: bool = False,
     starts_process: bool = False,
+    told_defaults: Mapping[str, JsonValue] | None = None,
 ) -> Callable[[Callable[[InputT, ToolContext], Awaitable[ToolResult]]], Tool[InputT]]:
     """Make a tool of an async function `(input, context) -> ToolResult`."""
     schema = _schema(input_model)
@@ -76,6 +77,7 @@ def tool(
             read_only=read_only,
             edits_files=edits_files,
             starts_process=starts_process,
+            told_defaults=told_defaults or {},
         )
         return Tool(spec, input_model, run)
 

@@ -14,6 +14,7 @@ from app.domain.blocks import Block, OtherBlock, ToolUseBlock
 from app.domain.messages import AssistantMessage, UserMessage
 from app.domain.model import ModelRequest, ModelResponse, StreamPart
 from app.domain.text import MAX_JSON_DEPTH
+from app.domain.tools import ToolSpec
 from app.domain.usage import Usage
 from app.errors import (
     ModelError,
@@ -170,6 +171,15 @@ async def test_input_nested_too_deep_to_be_read_again_is_not_kept() -> None:
     [block] = asked.message.content
     assert isinstance(block, ToolUseBlock)
     assert list(block.input) == [UNPARSED]
+
+
+async def test_a_valid_call_is_told_with_the_defaults_that_its_tool_names() -> None:
+    looks = ToolSpec("Look", "looks", {}, told_defaults={"far": False, "n": 0})
+    calls = [call("a", n=1), call("b", wrong=1), call("c", name="Other")]
+    model = ScriptedModel([response(*calls), DONE])
+    await play(effects(model, tools=ScriptedToolbox(offered=[looks])))
+    [_, asked, _] = request_blocks(model.requests[1])
+    assert [b["input"] for b in asked[1]] == [{"far": False, "n": 1}, {"wrong": 1}, {}]
 
 
 @pytest.mark.requirement("loop:pause-turn")

@@ -111,7 +111,7 @@ TRACES: Mapping[str, str] = {
     "par_bash_fail_first": "tools",
     "par_bash_ro": "tools",
     "par_bash_sleep": "tools",
-    "par_edit": "tools",
+    "par_edit": "B1 B4 B9 B25",
     "par_mix": "B1 B2 B4 B9 B25",
     "par_raise": "B1 B2 B4 B9 B25 2",
     "par_ro3": "B1 B2 B4 B9 B25",

@@ -14,7 +14,6 @@ from app.tools.seen import has_changed, saw, sha256
 from app.tools.tool import ToolContext
 
 _MAX_BYTES = 8 * 1024 * 1024
-"""Changing is done on the event loop; this much takes some fifty milliseconds."""
 _MAX_ORIGINAL = 1024 * 1024
 """Longer originals are left out of the structured result; they would bloat the journal."""
 
@@ -68,13 +67,33 @@ def missing(context: ToolContext, path: str) -> ToolFailed:
     return no_such_file(path, context.cwd, names, wrapped=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is to be written, computed away from the event loop where it is much."""
+
+    data: bytes
+    sha256: str
+    patch: list[Hunk]
+
+    @staticmethod
+    def of(decoded: Decoded, old: str | None, new: str) -> "Change":
+        """Give the change from `old` (None: not shown) to `new`, encoded as the file was."""
+        data = decoded.encode(new)
+        return Change(data, sha256(data), [] if old is None else patch_of(old, new))
+
+
 def store(
-    context: ToolContext, path: str, data: bytes, present: Present | None, *, partial: bool = False
+    context: ToolContext,
+    path: str,
+    change: Change,
+    present: Present | None,
+    *,
+    partial: bool = False,
 ) -> ToolFacts:
     """Write the file whole; give the fact that the agent knows it (`partial`: in part)."""
     replaces = None if present is None else present.version
-    version = context.workspace.write(path, data, replaces=replaces)
-    return saw(path, sha256(data), version, partial=partial)
+    version = context.workspace.write(path, change.data, replaces=replaces)
+    return saw(path, change.sha256, version, partial=partial)
 
 
 def original_of(text: str) -> str | None:

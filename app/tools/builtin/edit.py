@@ -6,6 +6,7 @@ from typing import Any
 from app.domain.tools import FileSeen, ToolResult
 from app.errors import ToolFailed
 from app.tools.builtin.changed_file import (
+    Change,
     Present,
     load,
     missing,
@@ -15,7 +16,9 @@ from app.tools.builtin.changed_file import (
 )
 from app.tools.builtin.replacing import Replaced, count_matches, replace
 from app.tools.encoding import Decoded
+from app.tools.open_file import compute
 from app.tools.paths import shown
+from app.tools.seen import sha256
 from app.tools.tool import ToolContext, ToolInput, tool
 
 _MAX_QUOTED = 10_000
@@ -41,6 +44,7 @@ class EditInput(ToolInput):
     ),
     input_model=EditInput,
     edits_files=True,
+    told_defaults={"replace_all": False},
 )
 async def edit_tool(given: EditInput, context: ToolContext) -> ToolResult:
     """Check in the documented order, then write the new text."""
@@ -49,7 +53,7 @@ async def edit_tool(given: EditInput, context: ToolContext) -> ToolResult:
     path = context.workspace.absolute(given.file_path, context.cwd)
     present = await load(context, path)
     if not given.old_string:
-        return _fill(given, context, path, present)
+        return await _fill(given, context, path, present)
     if present is None:
         raise missing(context, path)
     if path.lower().endswith(".ipynb"):
@@ -57,10 +61,12 @@ async def edit_tool(given: EditInput, context: ToolContext) -> ToolResult:
             f"{shown(path)} is a notebook; change its cells with NotebookEdit.", wrapped=True
         )
     present.check_encoding(path)
-    return _edit(given, context, path, present)
+    return await _edit(given, context, path, present)
 
 
-def _fill(given: EditInput, context: ToolContext, path: str, present: Present | None) -> ToolResult:
+async def _fill(
+    given: EditInput, context: ToolContext, path: str, present: Present | None
+) -> ToolResult:
     """Create a file, or give content to one that has none but blanks."""
     if present is not None and present.decoded.text.strip():
         raise ToolFailed(
@@ -68,31 +74,46 @@ def _fill(given: EditInput, context: ToolContext, path: str, present: Present | 
             wrapped=True,
         )
     decoded = Decoded("") if present is None else present.decoded
-    facts = store(context, path, decoded.encode(given.new_string), present)
+    change = await compute(
+        lambda: Change.of(decoded, decoded.text, given.new_string),
+        size_bytes=len(given.new_string),
+    )
+    facts = store(context, path, change, present)
     return ToolResult(
         f"{'Created' if present is None else 'Filled'} {given.file_path}.",
-        structured=_structured(given, "", decoded.text, given.new_string),
+        structured=_structured(given, "", decoded.text, change),
         facts=facts,
     )
 
 
-def _edit(given: EditInput, context: ToolContext, path: str, present: Present) -> ToolResult:
+async def _edit(given: EditInput, context: ToolContext, path: str, present: Present) -> ToolResult:
     seen = context.memory.files.get(path)
     is_stale = present.differs_from(seen)
-    text = _Text.of(present.decoded.text)
-    _check_matches(given, path, text.lines, is_stale=is_stale)
-    new = given.new_string.replace("\r\n", "\n") if text.is_crlf else given.new_string
-    done = replace(text.lines, given.old_string, new)
+    text, done, change = await compute(
+        lambda: _changed(given, path, present, is_stale=is_stale),
+        size_bytes=len(present.decoded.text),
+    )
     knows_all = seen is not None and not seen.partial and not is_stale
-    data = present.decoded.encode(text.restored(done.text))
-    facts = store(context, path, data, present, partial=not knows_all)
-    structured = _structured(given, done.matched, text.lines, done.text)
+    facts = store(context, path, change, present, partial=not knows_all)
+    structured = _structured(given, done.matched, text, change)
     if not knows_all:
         structured["contentNotInModelContext"] = True
     if is_stale:
         structured["staleRecovered"] = True
     message = _message(given, done, seen, is_stale=is_stale)
     return ToolResult(message, structured=structured, facts=facts)
+
+
+def _changed(
+    given: EditInput, path: str, present: Present, *, is_stale: bool
+) -> tuple[str, Replaced, Change]:
+    """Give the old text, what was replaced, and the change to write. Raises `ToolFailed`."""
+    text = _Text.of(present.decoded.text)
+    _check_matches(given, path, text.lines, is_stale=is_stale)
+    new = given.new_string.replace("\r\n", "\n") if text.is_crlf else given.new_string
+    done = replace(text.lines, given.old_string, new)
+    data = present.decoded.encode(text.restored(done.text))
+    return text.lines, done, Change(data, sha256(data), patch_of(text.lines, done.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +173,13 @@ def _message(given: EditInput, done: Replaced, seen: FileSeen | None, *, is_stal
     return f"{what}. What you know of the file is current; there is no need to read it again."
 
 
-def _structured(given: EditInput, matched: str, old: str, new: str) -> dict[str, Any]:  # JSON
+def _structured(given: EditInput, matched: str, old: str, change: Change) -> dict[str, Any]:  # JSON
     return {
         "filePath": given.file_path,
         "oldString": matched,
         "newString": given.new_string,
         "originalFile": original_of(old),
-        "structuredPatch": patch_of(old, new),
+        "structuredPatch": change.patch,
         "userModified": False,
         "replaceAll": given.replace_all,
     }

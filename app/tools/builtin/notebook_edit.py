@@ -5,8 +5,9 @@ from typing import Any, Literal
 
 from app.domain.tools import ToolResult
 from app.errors import ToolFailed
-from app.tools.builtin.changed_file import Present, load, missing, original_of, store
+from app.tools.builtin.changed_file import Change, Present, load, missing, original_of, store
 from app.tools.notebooks import Json, Notebook, id_of, parse_notebook, source_of
+from app.tools.open_file import compute
 from app.tools.paths import shown
 from app.tools.tool import ToolContext, ToolInput, tool
 
@@ -42,6 +43,30 @@ async def notebook_edit_tool(given: NotebookEditInput, context: ToolContext) -> 
             f"{shown(path)} is no notebook by its name (.ipynb); use Edit.", wrapped=True
         )
     present = await _known(context, path)
+    language, told, updated, change = await compute(
+        lambda: _changed(given, path, present), size_bytes=len(present.decoded.text)
+    )
+    facts = store(context, path, change, present)
+    return ToolResult(
+        _message(given, told["cell_id"]),
+        structured={
+            **told,
+            "new_source": given.new_source,
+            "language": language,
+            "edit_mode": given.edit_mode,
+            "error": "",
+            "notebook_path": given.notebook_path,
+            "original_file": original_of(present.decoded.text),
+            "updated_file": original_of(updated),
+        },
+        facts=facts,
+    )
+
+
+def _changed(
+    given: NotebookEditInput, path: str, present: Present
+) -> tuple[str, dict[str, Any], str, Change]:
+    """Give the language, what to tell of the cell, the new text, and the change to write."""
     notebook = parse_notebook(present.decoded.text, path)
     index = _place(given, notebook)
     match given.edit_mode:
@@ -52,21 +77,7 @@ async def notebook_edit_tool(given: NotebookEditInput, context: ToolContext) -> 
         case "delete":
             told = _delete(notebook, index)
     updated = notebook.text()
-    facts = store(context, path, present.decoded.encode(updated), present)
-    return ToolResult(
-        _message(given, told["cell_id"]),
-        structured={
-            **told,
-            "new_source": given.new_source,
-            "language": notebook.language,
-            "edit_mode": given.edit_mode,
-            "error": "",
-            "notebook_path": given.notebook_path,
-            "original_file": original_of(present.decoded.text),
-            "updated_file": original_of(updated),
-        },
-        facts=facts,
-    )
+    return notebook.language, told, updated, Change.of(present.decoded, None, updated)
 
 
 async def _known(context: ToolContext, path: str) -> Present:

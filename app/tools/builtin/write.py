@@ -4,8 +4,9 @@ from typing import Any
 
 from app.domain.tools import ToolResult
 from app.errors import ToolFailed
-from app.tools.builtin.changed_file import Present, load, original_of, patch_of, store
+from app.tools.builtin.changed_file import Change, Present, load, original_of, store
 from app.tools.encoding import Decoded
+from app.tools.open_file import compute
 from app.tools.paths import shown
 from app.tools.tool import ToolContext, ToolInput, tool
 
@@ -33,13 +34,17 @@ async def write_tool(given: WriteInput, context: ToolContext) -> ToolResult:
     if present is not None:
         _check_known(context, path, present)
         present.check_encoding(path)
-    data = (present.decoded if present else Decoded("")).encode(given.content)
-    facts = store(context, path, data, present)
     is_new = present is None or present.is_empty
+    decoded = present.decoded if present else Decoded("")
+    change = await compute(
+        lambda: Change.of(decoded, None if is_new else decoded.text, given.content),
+        size_bytes=len(given.content) + len(decoded.text),
+    )
+    facts = store(context, path, change, present)
     return ToolResult(
         f"{'Created' if is_new else 'Updated'} {given.file_path}. Its content is now exactly what "
         "you gave; there is no need to read it back.",
-        structured=_structured(given, None if is_new else present),
+        structured=_structured(given, None if is_new else decoded.text, change),
         facts=facts,
     )
 
@@ -61,13 +66,12 @@ def _check_known(context: ToolContext, path: str, present: Present) -> None:
         )
 
 
-def _structured(given: WriteInput, replaced: Present | None) -> dict[str, Any]:  # JSON object
-    old = None if replaced is None else replaced.decoded.text
+def _structured(given: WriteInput, old: str | None, change: Change) -> dict[str, Any]:  # JSON
     return {
         "type": "create" if old is None else "update",
         "filePath": given.file_path,
         "content": given.content,
-        "structuredPatch": [] if old is None else patch_of(old, given.content),
+        "structuredPatch": change.patch,
         "originalFile": None if old is None else original_of(old),
         "userModified": False,
     }
