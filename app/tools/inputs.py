@@ -55,7 +55,7 @@ def _coerced(value: JsonValue, schema: Mapping[str, Any]) -> JsonValue:
         return value
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         value = float(value) if "." in value else int(value)
-    if kind == "integer" and isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and value.is_integer():
         return int(value)  # JSON knows one kind of number: 2.0 is 2
     return value
 

@@ -32,15 +32,21 @@ def check_argument(name: str, value: str) -> None:
         )
 
 
+def arguments(options: Sequence[str], paths: Sequence[str] = ()) -> list[str]:
+    """Give the command. Options come whole (`--glob=…`): no value can pass for an option."""
+    # --no-messages: a file that cannot be read is no failure of the search.
+    return ["rg", "--no-config", "--color=never", "--no-messages", *options, "--", *paths]
+
+
 async def ripgrep(
     sandbox: Sandbox, options: Sequence[str], paths: Sequence[str] = (), *, cwd: str
 ) -> Found:
-    """Run ripgrep. Finding nothing is no failure; a bad pattern is, in ripgrep's words.
+    """Run ripgrep. Finding nothing is no failure; a bad pattern is, in ripgrep's words."""
+    return await run_search(sandbox, arguments(options, paths), cwd=cwd)
 
-    Options come whole (`--glob=…`), so that no value can pass for an option.
-    """
-    # --no-messages: a file that cannot be read is no failure of the search.
-    argv = ["rg", "--no-config", "--color=never", "--no-messages", *options, "--", *paths]
+
+async def run_search(sandbox: Sandbox, argv: Sequence[str], *, cwd: str) -> Found:
+    """Run a command that ends as ripgrep does. Raises `ToolFailed` as above."""
     done = await sandbox.exec(argv, cwd=cwd, limits=LIMITS, merge_stderr=False)
     if done.timed_out:
         raise ToolFailed(

@@ -14,7 +14,8 @@ from tests.tools.desk import Desk, text_of
 
 pytestmark = pytest.mark.platform
 
-ROUNDS = 2000
+ROUNDS = 2500
+"""For each of two ways in and two tools: ten thousand in all."""
 SWAPPER = Path(__file__).with_name("swapper.py")
 
 

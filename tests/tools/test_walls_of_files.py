@@ -42,6 +42,8 @@ async def every_tool_refuses(desk: Desk, path: str) -> None:
     await refused(desk, "Write", file_path=path, content="x")
     await refused(desk, "Edit", file_path=path, old_string="text", new_string="x")
     await refused(desk, "Edit", file_path=path, old_string="", new_string="x")
+    await refused(desk, "NotebookEdit", notebook_path=path, new_source="x", cell_id="cell-0")
+    await refused(desk, "NotebookEdit", notebook_path=f"{path}.ipynb", new_source="x", cell_id="y")
     await refused(desk, "Glob", pattern="*", path=path)
     await refused(desk, "Grep", pattern="text", path=path)
 
@@ -119,6 +121,15 @@ async def test_f07_a_link_that_leads_out_is_refused(way: str, desk: Desk) -> Non
     await every_tool_refuses(desk, "passwd")
     assert other.read_text() == OUTSIDE
     assert (desk.dirs.ws / "l").is_symlink()
+
+
+async def test_f07_f08_images_documents_and_notebooks_outside_are_not_decoded(desk: Desk) -> None:
+    for extension in ("png", "pdf", "ipynb"):
+        outside(desk, f"x.{extension}")
+        desk.symlink(f"l.{extension}", f"../outside/x.{extension}")
+        desk.symlink(f"zero.{extension}", "/dev/zero")
+        for path in (f"l.{extension}", f"zero.{extension}", f"../outside/x.{extension}"):
+            await refused(desk, "Read", file_path=path)
 
 
 async def test_f08_a_linked_folder_outside_is_not_followed(desk: Desk) -> None:
@@ -204,6 +215,10 @@ async def test_f17_a_huge_file_takes_neither_memory_nor_time(desk: Desk) -> None
         await refused(desk, "Read", file_path="big", limit=1)
         await refused(desk, "Read", file_path="big", allow_large=True)
         await refused(desk, "Read", file_path="zeros", limit=1)
+        for extension in ("png", "pdf", "ipynb"):
+            desk.put(f"big.{extension}")
+            os.truncate(desk.dirs.ws / f"big.{extension}", 1 << 40)
+            await refused(desk, "Read", file_path=f"big.{extension}")
         await refused(desk, "Write", file_path="big", content="x")
         await refused(desk, "Edit", file_path="big", old_string="x", new_string="y")
         found = await desk.call("Grep", pattern="needle")

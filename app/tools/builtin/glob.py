@@ -5,8 +5,9 @@ import time
 
 from app.domain.tools import ToolResult
 from app.tools.builtin.folders import existing_folder
+from app.tools.oldest import oldest_files
 from app.tools.paths import one_line, relative
-from app.tools.ripgrep import check_argument, ripgrep
+from app.tools.ripgrep import check_argument
 from app.tools.tool import ToolContext, ToolInput, tool
 
 _MAX_SHOWN = 100
@@ -39,23 +40,17 @@ async def glob_tool(given: GlobInput, context: ToolContext) -> ToolResult:
     if pattern.startswith("/"):
         folder, pattern = _split_absolute(pattern)
     folder = existing_folder(context, folder)
-    # With --null and no path, names come as they are, relative to the folder.
-    options = ["--files", "--hidden", "--no-ignore", "--null", "--sort=modified"]
-    if pattern:
-        options.append(f"--glob={pattern}")
-    found = await ripgrep(context.sandbox, options, cwd=folder)
-    names = found.output.decode(errors="replace").split("\0")[:-1]
-    paths = [relative(f"{folder.rstrip('/')}/{name}", context.cwd) for name in names[:_MAX_SHOWN]]
-    is_cut = len(names) > len(paths) or not found.is_whole
+    names, total = await oldest_files(context.sandbox, pattern, _MAX_SHOWN, cwd=folder)
+    paths = [relative(f"{folder.rstrip('/')}/{name}", context.cwd) for name in names]
     return ToolResult(
-        _listing(paths, len(names), is_cut=is_cut, is_whole=found.is_whole),
+        _listing(paths, total),
         structured={
             "filenames": paths,
             "durationMs": int((time.monotonic() - started) * 1000),
             "numFiles": len(paths),
-            "truncated": is_cut,
-            "totalMatches": len(names),
-            "countIsComplete": found.is_whole,
+            "truncated": total > len(paths),
+            "totalMatches": total,
+            "countIsComplete": True,
         },
     )
 
@@ -70,14 +65,13 @@ def _split_absolute(pattern: str) -> tuple[str, str]:
     return folder or "/", f"/{rest}" if magic is None else rest
 
 
-def _listing(paths: list[str], total: int, *, is_cut: bool, is_whole: bool) -> str:
+def _listing(paths: list[str], total: int) -> str:
     if not paths:
         return "No files found"
     text = "\n".join(one_line(path) for path in paths)
-    if not is_cut:
+    if total <= len(paths):
         return text
-    least = "" if is_whole else "at least "
     return (
-        f"{text}\n(Showing {len(paths)} of {least}{total} files; {least}{total - len(paths)} are "
-        "hidden. Use a narrower pattern or path.)"
+        f"{text}\n(Showing {len(paths)} of {total} files; {total - len(paths)} are hidden. Use a "
+        "narrower pattern or path.)"
     )

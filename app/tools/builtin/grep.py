@@ -1,9 +1,9 @@
 """Grep: search the content of files with ripgrep."""
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from app.domain.tools import ToolResult
 from app.errors import ToolFailed
@@ -23,6 +23,10 @@ _MAX_COLUMNS = 501
 _NOT_SEARCHED = (".git", ".svn", ".hg", ".bzr", ".jj", ".sl")
 
 
+Count = Annotated[int, Field(ge=0), WithJsonSchema({"type": "number", "minimum": 0})]
+"""A whole number, which the schema of this tool has always called a number."""
+
+
 class GrepInput(ToolInput):
     pattern: str
     """A regular expression in Rust's syntax: no look-around, literal braces escaped."""
@@ -34,13 +38,13 @@ class GrepInput(ToolInput):
     """Which files, by ripgrep's name of a type, such as "py" or "rust"."""
     output_mode: Literal["files_with_matches", "content", "count"] = "files_with_matches"
     """Names of files (newest first), matching lines, or how many lines match in each file."""
-    after: int | None = Field(default=None, alias="-A", ge=0)
+    after: Count | None = Field(default=None, alias="-A")
     """Lines to show after each match; for content."""
-    before: int | None = Field(default=None, alias="-B", ge=0)
+    before: Count | None = Field(default=None, alias="-B")
     """Lines to show before each match; for content."""
-    around: int | None = Field(default=None, alias="-C", ge=0)
+    around: Count | None = Field(default=None, alias="-C")
     """Lines to show around each match; for content."""
-    context: int | None = Field(default=None, ge=0)
+    context: Count | None = None
     """The same as -C."""
     line_numbers: bool = Field(default=True, alias="-n")
     """Show line numbers; for content."""
@@ -50,9 +54,9 @@ class GrepInput(ToolInput):
     """Show only the matching parts of lines; for content."""
     multiline: bool = False
     """Let matches span lines, and the dot match line ends."""
-    head_limit: int = Field(default=250, ge=0)
+    head_limit: Count = 250
     """Show this many lines or files at most; 0 for all."""
-    offset: int = Field(default=0, ge=0)
+    offset: Count = 0
     """Skip this many lines or files first."""
 
 
