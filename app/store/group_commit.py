@@ -55,13 +55,12 @@ class GroupCommit:
 
         When the database fails, whether any of a group was stored is unknown to all of its callers.
         """
-        is_plain = batch.outcome is None and not batch.consumed
-        if not is_plain or (self._under_way < AT_ONCE and not self._waiting):
+        if batch.outcome is not None or batch.consumed:
+            return await self._alone(lease, batch, first, on_mail)
+        if self._under_way < AT_ONCE and not self._waiting:
             self._under_way += 1
             try:
-                return await journal.append(
-                    self.database, lease, batch, first=first, on_mail=on_mail
-                )
+                return await self._alone(lease, batch, first, on_mail)
             finally:
                 self._ended()
         write = Write.of(lease, batch, first)
@@ -75,6 +74,15 @@ class GroupCommit:
         if stored.has_mail and on_mail:
             on_mail()
         return stored.rows
+
+    async def _alone(
+        self,
+        lease: Lease,
+        batch: Batch,
+        first: Sequence[ServiceEvent],
+        on_mail: Callable[[], None] | None,
+    ) -> list[Row]:
+        return await journal.append(self.database, lease, batch, first=first, on_mail=on_mail)
 
     def _ended(self) -> None:
         self._under_way -= 1

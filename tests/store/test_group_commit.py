@@ -206,6 +206,22 @@ async def test_a_batch_that_is_refused_spoils_no_other(database: Database) -> No
     assert await journal.read(database, TENANT, bad.lease.session_id, after=bad.last_seq) == []
 
 
+async def test_runs_that_end_keep_no_other_waiting(database: Database) -> None:
+    ending = [await begun(database) for _ in range(AT_ONCE + 3)]
+    going_on = await begun(database)
+    watched, pool = counted(database)
+    appends = GroupCommit(watched)
+    pool.gate = asyncio.Event()
+    ends = [asyncio.create_task(appends.append(claim.lease, last_batch(claim))) for claim in ending]
+    await pool.is_busy.wait()
+    other = asyncio.create_task(appends.append(going_on.lease, Batch((note(going_on),))))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert pool.statements == len(ending) + 1
+    pool.gate.set()
+    await asyncio.gather(other, *ends)
+
+
 async def test_when_the_database_goes_all_of_a_group_are_told(database: Database) -> None:
     claims = [await begun(database) for _ in range(AT_ONCE + 4)]
 
