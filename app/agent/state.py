@@ -330,11 +330,11 @@ class _Draft:
             self.was_nudged = True
 
     def _brief(self, told: News) -> None:
-        before = self.briefing
-        self.briefing = before.plus(told)
+        news = self.briefing.unknown(told)  # calls that ran together may tell the same
+        self.briefing = self.briefing.plus(told)
         if not self.context and not self.notes:
             self.head = opening_blocks(self.briefing)
-        elif news := self.briefing.since(before):  # calls that ran together may tell the same
+        elif news:
             self.notes = (*self.notes, news_block(news))
 
     def _answered(self, message: AssistantMessage) -> None:

@@ -55,6 +55,12 @@ class Briefing:
             tuple(path for path in older.files if path not in self.files),
         )
 
+    def unknown(self, told: News) -> News:
+        """Give what of `told` this briefing does not say already."""
+        files = {path: text for path, text in told.files.items() if self.files.get(path) != text}
+        is_known = told.environment == self.environment
+        return News(None if is_known else told.environment, files, told.gone)
+
     def plus(self, news: News) -> "Briefing":
         """Give the briefing after `news`."""
         kept = {path: text for path, text in self.files.items() if path not in news.gone}

@@ -153,6 +153,13 @@ def test_news_survives_the_journal(news: News) -> None:
     assert News.from_json(orjson.loads(orjson.dumps(news.to_json()))) == news
 
 
+def test_news_are_told_once() -> None:
+    known = Briefing("a", {"x": "1"})
+    told = News("a", {"x": "1", "y": "2"}, ("z",))
+    assert known.unknown(told) == News(None, {"y": "2"}, ("z",))
+    assert not known.unknown(News("a", {"x": "1"}))
+
+
 def test_a_briefing_after_its_news_is_the_newer_one() -> None:
     older = Briefing("a", {"x": "1", "y": "2"})
     for newer in (older, Briefing("b", {"y": "2"}), Briefing("a", {"x": "3", "y": "2", "z": "4"})):
