@@ -110,6 +110,11 @@ class IdempotencyMismatch(RequestError):
     code, status, title = "idempotency_mismatch", 422, "The key was used for another request"
 
 
+class IdempotencyInProgress(Conflict):
+    code, title = "idempotency_in_progress", "A request with this key is being served"
+    retryable = True
+
+
 class SessionBusy(Conflict):
     code, title = "session_busy", "The session is busy"
 

@@ -26,6 +26,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "wire:tool-result": Requirement(
         "is_error is true on a failure, false where a tool says so, else absent.", "loop 1.4"
     ),
+    "api:idempotency-in-progress": Requirement(
+        "A repetition of a request that is being served is told to come back.", "api D9"
+    ),
     "wire:thinking-tokens": Requirement("An estimate comes just before each thought.", "loop 1.7"),
     "wire:status": Requirement(
         "Each model request is announced to readers of partial messages.", "loop 1.7"

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.errors import IdempotencyMismatch
+from app.errors import IdempotencyInProgress, IdempotencyMismatch
 from app.store import idempotency
 from app.store.engine import Database
 from app.store.idempotency import Answer as Answer
@@ -34,8 +34,18 @@ class Once:
     """Makes the answer of what the write gives."""
 
     async def begin(self, connection: AsyncConnection) -> None:
-        """Claim the key. Raises `Replayed`, or `IdempotencyMismatch` for another request."""
-        kept = await idempotency.begin(connection, self.tenant_id, self.key, self.sha256)
+        """Claim the key.
+
+        Raises `Replayed`, `IdempotencyMismatch` for another request, `IdempotencyInProgress`
+        while the first one is being served.
+        """
+        try:
+            kept = await idempotency.begin(connection, self.tenant_id, self.key, self.sha256)
+        except idempotency.InProgress:
+            raise IdempotencyInProgress(
+                "A request with this Idempotency-Key is being served. Ask again for its answer.",
+                retry_after_s=1,
+            ) from None
         if kept is None:
             return
         if kept.sha256 != self.sha256:

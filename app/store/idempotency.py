@@ -28,16 +28,23 @@ class Kept:
     answer: Answer
 
 
+class InProgress(Exception):
+    """Another transaction that holds the key has not ended yet."""
+
+
 async def begin(
     connection: AsyncConnection, tenant_id: str, key: str, sha256: bytes
 ) -> Kept | None:
     """Claim a key for this transaction, or give what another one has kept under it.
 
-    Waits while another transaction holds the key. A key older than a day is free again.
+    Never waits: raises `InProgress` while another transaction holds the key. A key older than a
+    day is free again.
     """
     claimed = await connection.scalar(
         sql(
-            """INSERT INTO idempotency (tenant_id, key, sha256) VALUES (:tenant, :key, :sha256)
+            """INSERT INTO idempotency (tenant_id, key, sha256)
+               SELECT :tenant, :key, :sha256
+               WHERE pg_try_advisory_xact_lock(hashtextextended(:tenant || ' ' || :key, 0))
                ON CONFLICT (tenant_id, key) DO UPDATE
                  SET sha256 = excluded.sha256, status = NULL, body = NULL, run_id = NULL,
                      location = NULL, created_at = clock_timestamp()
@@ -52,11 +59,14 @@ async def begin(
         await connection.execute(
             sql(
                 """SELECT sha256, status, body, run_id, location FROM idempotency
-                   WHERE tenant_id = :tenant AND key = :key"""
+                   WHERE tenant_id = :tenant AND key = :key
+                     AND created_at >= clock_timestamp() - make_interval(hours => :hours)"""
             ),
-            {"tenant": tenant_id, "key": key},
+            {"tenant": tenant_id, "key": key, "hours": KEEP_HOURS},
         )
-    ).one()
+    ).one_or_none()
+    if row is None:
+        raise InProgress
     return Kept(bytes(row.sha256), Answer(row.status, row.body, row.run_id, row.location))
 
 

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from app.store.idempotency import forget_old
+from app.store.keys import DEFAULT_TENANT
 from tests.api.stage import Stage, frames, problem, raw, scripted
 from tests.conftest import MakeSettings
 from tests.fakes.messages_api import MessagesApi
@@ -54,6 +55,16 @@ async def queued(stage: Stage) -> str:
     answer = await stage.client.post(f"/v1/sessions/{session}/runs", json={"prompt": "waits"})
     run: str = answer.json()["run"]["id"]
     return run
+
+
+async def asked(client: httpx.AsyncClient, path: str, **given: Any) -> httpx.Response:
+    """POST; ask again, as a client does, while the first request with the key is being served."""
+    async with asyncio.timeout(20):
+        while True:
+            answer = await client.post(path, **given)
+            if answer.status_code != 409 or answer.json()["code"] != "idempotency_in_progress":
+                return answer
+            await asyncio.sleep(0.02)  # what `Retry-After` says would do too
 
 
 # -- one host ---------------------------------------------------------------------------------
@@ -279,9 +290,46 @@ async def test_a_request_whose_answer_was_lost_has_its_effect_once(stage: Stage)
         writer.write(head + b"\r\n\r\n" + body)
         await writer.drain()
         writer.close()
-        status, _ = await raw(stage.base_url, head + b"\r\n\r\n" + body)
+        status = 409
+        async with asyncio.timeout(20):
+            while status == 409:  # the first one may be on its way still
+                status, _ = await raw(stage.base_url, head + b"\r\n\r\n" + body)
         assert status == 202
         assert await count(stage, "inbox", preview=words) == 1
+
+
+@pytest.mark.requirement("api:idempotency-in-progress")
+async def test_a_repetition_is_told_to_come_back_while_the_first_request_is_served(
+    stage: Stage, stranger: httpx.AsyncClient
+) -> None:
+    headers = key()
+    held = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
+    async with (
+        stage.host.service.database.raw.acquire() as connection,
+        connection.transaction(),
+    ):
+        # as the transaction of the first request does
+        await connection.execute(held, f"{DEFAULT_TENANT} {headers['Idempotency-Key']}")
+        answer = await stage.client.post("/v1/sessions", json={}, headers=headers)
+        problem(answer, 409, "idempotency_in_progress")
+        assert answer.headers["retry-after"] == "1"
+        assert answer.headers["x-should-retry"] == "true"
+        theirs = await stranger.post("/v1/sessions", json={}, headers=headers)
+        assert theirs.status_code == 201
+    first = await stage.client.post("/v1/sessions", json={}, headers=headers)
+    assert (first.status_code, REPLAYED in first.headers) == (201, False)
+    same(first, await stage.client.post("/v1/sessions", json={}, headers=headers))
+
+
+@pytest.mark.requirement("api:idempotency-in-progress")
+async def test_a_replay_does_not_wait_for_another_replay(stage: Stage) -> None:
+    headers = key()
+    first = await stage.client.post("/v1/sessions", json={}, headers=headers)
+    again = await asyncio.gather(
+        *(stage.client.post("/v1/sessions", json={}, headers=headers) for _ in range(8))
+    )
+    for answer in again:
+        same(first, answer)
 
 
 # -- two hosts --------------------------------------------------------------------------------
@@ -307,7 +355,7 @@ async def test_the_same_key_at_the_same_instant_on_two_hosts_makes_one_run(
         path = "/v1/runs" if n % 2 else f"/v1/sessions/{session}/runs"
         headers, body = key(), {"prompt": f"race {n}"}
         answers = await asyncio.gather(
-            *(one.client.post(path, json=body, headers=headers) for one in (a, b, a, b))
+            *(asked(one.client, path, json=body, headers=headers) for one in (a, b, a, b))
         )
         assert [answer.status_code for answer in answers] == [202] * 4
         assert len({answer.content for answer in answers}) == 1
@@ -328,8 +376,8 @@ async def test_two_bodies_with_one_key_at_the_same_instant_make_one_run(
     for n in range(10):
         headers = key()
         answers = await asyncio.gather(
-            a.client.post("/v1/runs", json={"prompt": f"left {n}"}, headers=headers),
-            b.client.post("/v1/runs", json={"prompt": f"right {n}"}, headers=headers),
+            asked(a.client, "/v1/runs", json={"prompt": f"left {n}"}, headers=headers),
+            asked(b.client, "/v1/runs", json={"prompt": f"right {n}"}, headers=headers),
         )
         assert sorted(answer.status_code for answer in answers) == [202, 422]
         (refused,) = (answer for answer in answers if answer.status_code == 422)
@@ -346,11 +394,12 @@ async def test_a_key_whose_first_request_fails_serves_the_second_at_the_same_ins
         headers = key()
         answers = await asyncio.gather(
             *(
-                one.client.post("/v1/sessions", json={"id": session}, headers=headers)
+                asked(one.client, "/v1/sessions", json={"id": session}, headers=headers)
                 for one in (a, b)
             )
         )
-        assert [answer.status_code for answer in answers] == [409, 409]
+        for answer in answers:
+            problem(answer, 409, "id_taken")
         good = await b.client.post("/v1/sessions", json={}, headers=headers)
         assert (good.status_code, REPLAYED in good.headers) == (201, False)
 
@@ -363,7 +412,7 @@ async def test_a_steer_that_is_repeated_on_another_host_is_sent_in_once(
     path = f"/v1/sessions/{started['session']['id']}/runs"
     headers, body = key(), {"prompt": "also", "on_busy": "steer"}
     answers = await asyncio.gather(
-        *(one.client.post(path, json=body, headers=headers) for one in (a, b, b, a))
+        *(asked(one.client, path, json=body, headers=headers) for one in (a, b, b, a))
     )
     assert {answer.json()["steered_into"] for answer in answers} == {started["run"]["id"]}
     assert sum(REPLAYED not in answer.headers for answer in answers) == 1

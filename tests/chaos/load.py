@@ -235,7 +235,7 @@ class Client:
                     if status in {200, 201, 202}:
                         self.load.done["repeats answered"] += replayed
                         return dict(json.loads(said))
-                    if status not in _TRY_AGAIN:
+                    if status not in _TRY_AGAIN and "idempotency_in_progress" not in said:
                         return self._refused(path, status, said, is_repeat=number > 0)
             await asyncio.sleep(0.3)
         return None

@@ -27,23 +27,34 @@ TYPES = {
     "user": "UserMessage",
     "result": "ResultMessage",
     "stream_event": "StreamEvent",
+    "rate_limit_event": "RateLimitEvent",
 }
-SKIPPED = frozenset(("service_preview_aborted",))
-"""Our own word among the previews; the SDK passes over a type that it does not know."""
+SKIPPED = frozenset(("service_preview_aborted", "tool_progress"))
+"""Types that the SDK does not know, and passes over: a word of ours, and one of its own CLI."""
 BLOCKS = {
     "text": "TextBlock",
     "thinking": "ThinkingBlock",
     "tool_use": "ToolUseBlock",
     "tool_result": "ToolResultBlock",
 }
+NEAR_LIMIT = {
+    "anthropic-ratelimit-requests-limit": "50",
+    "anthropic-ratelimit-requests-remaining": "5",
+    "anthropic-ratelimit-requests-reset": "2026-11-30T12:00:00Z",
+}
 SCRIPT = [
-    [
-        {"thinking": "hmm"},
-        {"text": "I will look."},
-        {"tool": "Bash", "input": {"command": "echo hi"}},
-    ],
-    {"text": "done"},
+    {
+        "blocks": [
+            {"thinking": "hmm"},
+            {"text": "I will look."},
+            {"tool": "Bash", "input": {"command": "sleep 1"}},
+        ],
+        "headers": NEAR_LIMIT,
+    },
+    {"text": "done", "delay": 0.2},
 ]
+TOLD = ("init", "thinking_tokens", "status", "informational", "tool_progress", "rate_limit_event")
+"""Types, and subtypes of `system`, that the live run has beside the conversation."""
 
 Message = dict[str, Any]
 
@@ -95,6 +106,11 @@ def wrong_of(message: Message, parsed: Any) -> str | None:  # an object of the S
     for name, attribute in fields.items():
         if hasattr(parsed, attribute) and getattr(parsed, attribute) != message.get(name):
             return f"{name} is {getattr(parsed, attribute)!r}, not {message.get(name)!r}"
+    if message["type"] == "rate_limit_event":
+        said, read = message["rate_limit_info"], parsed.rate_limit_info
+        figures = [said["status"], said["resetsAt"], said["utilization"]]
+        if [read.status, read.resets_at, read.utilization] != figures:
+            return f"its figures were parsed as {read}"
     content = message.get("message", {}).get("content")
     if isinstance(content, list):
         kinds = [type(block).__name__ for block in parsed.content]
@@ -108,7 +124,7 @@ def missing_of(messages: list[Message]) -> Iterator[str]:
     shown = [message.get("subtype", message["type"]) for message in messages]
     if shown[:1] != ["init"] or shown[-1:] != ["success"]:
         yield f"does not go from init to success: {shown}"
-    for kind in TYPES.keys() - {message["type"] for message in messages}:
+    for kind in {*TYPES, *TOLD} - {*shown, *(message["type"] for message in messages)}:
         yield f"has no {kind}"
 
 
@@ -124,6 +140,7 @@ def live_messages(base_url: str, key: str) -> Iterator[Message]:
         "stream": True,
         "options": {
             "model": "claude-sonnet-5",
+            "thinking": {"type": "enabled", "budget_tokens": 2000},
             "allowed_tools": ["Bash"],
             "include_partial_messages": True,
         },

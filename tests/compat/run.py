@@ -89,6 +89,7 @@ def host(folder: Path, model_url: str) -> Iterator[tuple[str, str]]:
         **{name: value for name, value in os.environ.items() if name not in FOREIGN},
         "TREADLE_DATA_DIR": str(folder / "data"),
         "TREADLE_AUTH__BOOTSTRAP_KEY": key,
+        "TREADLE_STREAM__TOOL_PROGRESS_S": "0.3",
         "ANTHROPIC_BASE_URL": model_url,
         "ANTHROPIC_API_KEY": "any",
     }
