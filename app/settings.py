@@ -142,6 +142,9 @@ class LimitSettings(_Group):
     """`max_budget_usd` of runs that set none."""
     ceiling_max_budget_usd: Annotated[Decimal, Field(gt=0)] = Decimal("100.00")
     """Largest `max_budget_usd` that a client may ask for."""
+    structured_output_attempts: Count = 5
+    """Failed attempts at structured output after which a run ends with
+    `error_max_structured_output_retries`."""
     max_body_bytes: Count = 10_000_000
     """Largest request body."""
 

@@ -70,6 +70,7 @@ from app.tools.custom import installed_tools
 from app.tools.decoder import Decoder
 from app.tools.git_state import NO_REPOSITORY
 from app.tools.project import Project, environment
+from app.tools.structured_output import OutputToolbox, output_spec
 from app.tools.tool import Tool
 from app.tools.toolbox import Toolbox
 from app.tools.workspace import Workspace
@@ -190,6 +191,7 @@ class HostParts:
     api_key_source: str
     retries: RetryRules
     tool_progress_s: float
+    max_output_attempts: int
     version: str
     decoder: Decoder
 
@@ -204,6 +206,7 @@ class HostParts:
             version=f"{self.version} (Treadle)",
             sandbox=self.sandbox,
             retries=self.retries,
+            max_output_attempts=self.max_output_attempts,
             elapsed_ms=work.elapsed_ms,
             began_s=self.stamps.clock.monotonic(),
         )
@@ -221,7 +224,9 @@ class HostParts:
 
     def specs(self, info: RunInfo) -> Sequence[ToolSpec]:
         disabled = self._disabled(info.options)
-        return tuple(tool.spec for tool in self.tools if tool.spec.name not in disabled)
+        specs = tuple(tool.spec for tool in self.tools if tool.spec.name not in disabled)
+        output = info.options.output_format
+        return (*specs, output_spec(output.json_schema)) if output else specs
 
     @asynccontextmanager
     async def open(
@@ -238,20 +243,21 @@ class HostParts:
             self._workspace(place) as workspace,
             live_previews(self.hub, self.stamps.clock, lease) as previews,
         ):
-            toolbox = Toolbox(
-                self.tools,
-                workspace,
-                self._sandbox(place),
-                disabled=self._disabled(options),
-                decoder=self.decoder,
+            prepared = PreparedToolbox(
+                Toolbox(
+                    self.tools,
+                    workspace,
+                    self._sandbox(place),
+                    disabled=self._disabled(options),
+                    decoder=self.decoder,
+                ),
+                lambda: asyncio.to_thread(self._prepare, work, place),
             )
+            told = ToldToolbox(prepared, previews, self.tool_progress_s)
+            output = options.output_format
             yield Effects(
                 model=self._model(options),
-                tools=ToldToolbox(
-                    PreparedToolbox(toolbox, lambda: asyncio.to_thread(self._prepare, work, place)),
-                    previews,
-                    self.tool_progress_s,
-                ),
+                tools=OutputToolbox(told, output.json_schema) if output else told,
                 gate=RuleGate(options),
                 inbox=inbox,
                 place=Project(
@@ -361,6 +367,7 @@ async def open_service(
                 api_key_source=_api_key_source(settings),
                 retries=_retry_rules(settings.model),
                 tool_progress_s=settings.stream.tool_progress_s,
+                max_output_attempts=settings.limits.structured_output_attempts,
                 version=version(),
                 decoder=Decoder(),
             )

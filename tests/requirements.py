@@ -43,6 +43,20 @@ REQUIREMENTS: dict[str, Requirement] = {
         "The provider's rate limit is told when it is near, hit, and far again.", "loop 14.7"
     ),
     "wire:round-trip": Requirement("A message read back is the one that was stored.", "ours"),
+    # -- structured output --------------------------------------------------------------------
+    "output:success": Requirement(
+        "A success has a valid object; the call that gives it ends the run.", "B11"
+    ),
+    "output:attempts": Requirement(
+        "Invalid calls and answers in words count a run; the last ones are in the error.", "B11"
+    ),
+    "output:schema": Requirement(
+        "A schema that cannot work is refused, with a pointer to what is wrong.", "field P31"
+    ),
+    "output:bounded": Requirement("A hostile schema takes little time and no memory.", "ours"),
+    "output:resume": Requirement(
+        "A run cut anywhere and resumed gives the output of the uninterrupted one.", "ours"
+    ),
     # -- the loop -----------------------------------------------------------------------------
     "loop:prompts-replayed": Requirement(
         "Prompts are journalled as replays after init, in the batch that takes them.", "B25"

@@ -2,11 +2,13 @@
 
 from collections.abc import AsyncGenerator, Collection
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any
 
 from app.agent.effects import Stamps
 from app.agent.results import LOST_TEXT, note_entry, result_entry
 from app.agent.state import Advance, LoopState
+from app.agent.steps import Cause
+from app.agent.structured import raw_input
 from app.domain.blocks import TextBlock, ToolUseBlock
 from app.domain.journal import Batch, Entry
 from app.domain.messages import (
@@ -29,21 +31,26 @@ INTERRUPT_MARKER = "[Request interrupted by user]"
 INTERRUPT_MARKER_TOOLS = "[Request interrupted by user for tool use]"
 
 
-async def finish(
-    cause: Literal["completed", "max_turns", "budget"], state: LoopState, effects: Stamps
-) -> AsyncGenerator[Advance]:
+async def finish(cause: Cause, state: LoopState, effects: Stamps) -> AsyncGenerator[Advance]:
     """End a run in an orderly way."""
     yield state.after(ending(cause, state, effects))
 
 
-def ending(
-    cause: Literal["completed", "max_turns", "budget"], state: LoopState, effects: Stamps
-) -> Batch:
+def ending(cause: Cause, state: LoopState, effects: Stamps) -> Batch:
     """Give the last batch of a run that ends in an orderly way."""
     if cause == "budget":
         return budget_spent(state, effects)
     if cause == "completed":
         return result_batch(state, effects)
+    if cause == "structured_output":
+        return result_batch(
+            state,
+            effects,
+            subtype="error_max_structured_output_retries",
+            terminal_reason="structured_output_retry_exhausted",
+            end_reason="structured_output",
+            errors=(state.failed_output.told(),),
+        )
     limit = state.run.options.max_turns
     return result_batch(
         state,
@@ -142,6 +149,8 @@ def result_batch(
     """Make the last batch of a run. `state` holds the spend of `ledger` already."""
     is_error = subtype != "success"
     stop_reason = state.stop_reason if has_stop_reason else None
+    structured = state.structured_output
+    text = state.last_text if structured is None else raw_input(structured)
     total = state.spent_before.merged(state.spend)
     common: dict[str, Any] = {
         "session_id": state.run.session_id,
@@ -162,7 +171,9 @@ def result_batch(
     }
     message: SuccessResult | ErrorResult
     if subtype == "success":
-        message = SuccessResult(result=state.last_text, ttft_ms=state.ttft_ms, **common)
+        message = SuccessResult(
+            result=text, structured_output=structured, ttft_ms=state.ttft_ms, **common
+        )
     else:
         message = ErrorResult(
             subtype=subtype,
@@ -179,7 +190,7 @@ def result_batch(
         stop_reason=stop_reason,
         terminal_reason=terminal_reason,
         num_turns=state.responses,
-        result_text=None if is_error else state.last_text,
+        result_text=None if is_error else text,
         errors=errors,
         permission_denials=state.denials,
     )

@@ -6,10 +6,20 @@ from typing import assert_never
 
 from app.agent.effects import Effects
 from app.agent.finish_step import finish
-from app.agent.model_step import ask_model, nudge
+from app.agent.model_step import ask_for_output, ask_model, nudge
 from app.agent.start_step import start
 from app.agent.state import Advance, LoopState
-from app.agent.steps import AskModel, Finish, Nudge, RefuseTools, RunTools, Start, Step, next_step
+from app.agent.steps import (
+    AskForOutput,
+    AskModel,
+    Finish,
+    Nudge,
+    RefuseTools,
+    RunTools,
+    Start,
+    Step,
+    next_step,
+)
 from app.agent.tool_step import refuse_tools, run_tools
 
 
@@ -40,6 +50,8 @@ def perform(step: Step, state: LoopState, effects: Effects) -> AsyncGenerator[Ad
             return refuse_tools(calls, why, state, effects)
         case Nudge():
             return nudge(state, effects)
+        case AskForOutput():
+            return ask_for_output(state, effects)
         case Finish(cause):
             return finish(cause, state, effects)
         case _:

@@ -3,18 +3,20 @@
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
+from typing import Any
 
 import orjson
 
 from app.agent.effects import Effects
 from app.agent.failure_step import after_failure, billed
-from app.agent.finish_step import ending, result_batch
+from app.agent.finish_step import ending
 from app.agent.notices import asked_in, estimate, limit_changed
 from app.agent.prompt import system_texts
 from app.agent.start_step import take_in
 from app.agent.state import EMPTY_RESPONSE, Advance, LoopState
-from app.agent.steps import FINAL_WITHOUT_TEXT, Finish, next_step
-from app.domain.blocks import Block, TextBlock, ToolUseBlock
+from app.agent.steps import FINAL_WITHOUT_TEXT, Finish, next_step, output_step
+from app.agent.structured import MISSING_TEXT, OUTPUT_FACT
+from app.domain.blocks import UNPARSED, Block, TextBlock, ToolUseBlock
 from app.domain.journal import Batch, Entry
 from app.domain.messages import (
     ApiMessage,
@@ -31,10 +33,6 @@ from app.domain.usage import LedgerRow
 from app.errors import ModelError
 
 NUDGE_TEXT = "Your last response was empty. Go on with the task, or say what you found."
-UNPARSED = "__unparsedToolInput"
-"""Where input stands that cannot be used as it came: the toolbox refuses such a call."""
-
-
 _LIMITS = frozenset({"max_tokens", "model_context_window_exceeded"})
 
 
@@ -86,6 +84,12 @@ async def nudge(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
     yield state.after(Batch((told,)))
 
 
+async def ask_for_output(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
+    """Journal the note that answers a response without the structured output."""
+    told = _note_entry(MISSING_TEXT, state, effects, {OUTPUT_FACT: "missing"})
+    yield state.after(Batch((told,)))
+
+
 def build_request(state: LoopState, effects: Effects) -> ModelRequest:
     """Build the request for the next response from parts that are encoded already."""
     options = state.run.options
@@ -125,14 +129,20 @@ def answered(response: ModelResponse, state: LoopState, effects: Effects) -> Bat
             entries.append(_block_entry(block, response, state, effects, is_first=index == 0))
         return Batch(tuple(entries), ledger)
     if state.was_nudged or response.stop_reason in FINAL_WITHOUT_TEXT:
-        return result_batch(
-            state.finished_empty(response.stop_reason).apply(Batch(ledger=ledger)),
-            effects,
-            ledger=ledger,
-            before=limit,
-        )
+        ended = state.finished_empty(response.stop_reason).apply(Batch(ledger=ledger))
+        last = _ended_empty(ended, effects)
+        return replace(last, entries=(*limit, *last.entries), ledger=ledger)
     nudged = _nudge_entry(state, effects, lost_responses=1, stop_reason=response.stop_reason)
     return Batch((*limit, nudged), ledger)
+
+
+def _ended_empty(state: LoopState, effects: Effects) -> Batch:
+    """End a run with a response without content, unless its structured output is missing yet."""
+    step = output_step(state) or Finish("completed")
+    if isinstance(step, Finish):
+        return ending(step.cause, state, effects)
+    facts = {OUTPUT_FACT: "missing", **_lost(1, state.stop_reason)}
+    return Batch((_note_entry(MISSING_TEXT, state, effects, facts),))
 
 
 async def _respond(request: ModelRequest, effects: Effects) -> ModelResponse:
@@ -233,16 +243,22 @@ def _block_entry(
 def _nudge_entry(
     state: LoopState, effects: Effects, *, lost_responses: int, stop_reason: str | None
 ) -> Entry:
+    return _note_entry(NUDGE_TEXT, state, effects, _lost(lost_responses, stop_reason))
+
+
+def _lost(responses: int, stop_reason: str | None) -> dict[str, Any]:
+    return {EMPTY_RESPONSE: {"responses": responses, "stop_reason": stop_reason}}
+
+
+def _note_entry(text: str, state: LoopState, effects: Effects, facts: dict[str, Any]) -> Entry:
     message = UserMessage(
         session_id=state.run.session_id,
         uuid=effects.clock.uuid(),
-        message=UserContent(content=[TextBlock(text=NUDGE_TEXT)]),
+        message=UserContent(content=[TextBlock(text=text)]),
         timestamp=wire_time(effects.clock.now()),
         isSynthetic=True,
     )
-    return Entry.of(
-        message, {EMPTY_RESPONSE: {"responses": lost_responses, "stop_reason": stop_reason}}
-    )
+    return Entry.of(message, facts)
 
 
 def _ledger_row(response: ModelResponse, effects: Effects) -> LedgerRow:

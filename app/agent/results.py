@@ -69,8 +69,10 @@ def _meta(
     if decision is None:
         return [{"id": call_id, "non_execution_kind": "user-rejected"}] if rejected_by else None
     if isinstance(decision, Allow):
-        verdict = {"decision": "accept", "source": "config", "reason_type": decision.reason}
-        return [{"id": call_id, "permission_decision": verdict}]
+        accepted = {"decision": "accept", "source": "config"}
+        if decision.reason is not None:
+            accepted["reason_type"] = decision.reason
+        return [{"id": call_id, "permission_decision": accepted}]
     verdict = {"decision": "reject", "source": "config", "reason_type": decision.reason}
     kind = "permission-rule"
     return [{"id": call_id, "permission_decision": verdict, "non_execution_kind": kind}]

@@ -15,6 +15,7 @@ from typing import Any
 
 from app.agent.briefing import news_block, opening_blocks
 from app.agent.retries import RetryRules
+from app.agent.structured import NO_CALL, OUTPUT_FACT, OUTPUT_TOOL, Output, raw_input
 from app.domain.blocks import TextBlock, ToolResultBlock, ToolUseBlock, encode_block, is_thinking
 from app.domain.briefing import Briefing, News
 from app.domain.journal import Batch
@@ -56,6 +57,8 @@ class RunInfo:
     version: str = ""
     sandbox: str = "bubblewrap"
     retries: RetryRules = field(default_factory=RetryRules)
+    max_output_attempts: int = 5
+    """Failed attempts at structured output after which the run ends."""
     elapsed_ms: int = 0
     """Of earlier attempts of the run, since its first claim."""
     began_s: float = 0.0
@@ -90,7 +93,7 @@ class LoopState:
     responses: int = 0
     """Completed main-thread responses of the run: the wire's `num_turns`."""
     rounds: int = 0
-    """Responses of the run that asked for tools: counted against `max_turns`."""
+    """Responses of the run after which it went round again: counted against `max_turns`."""
     pauses: int = 0
     """`pause_turn` responses in a row."""
     failures: tuple[str, ...] = ()
@@ -105,6 +108,8 @@ class LoopState:
     """Of the run's newest finished response."""
     last_text: str = ""
     """The last text block of the newest response."""
+    output: Output = Output()
+    """Attempts at structured output."""
     denials: tuple[dict[str, Any], ...] = ()
     unsure: frozenset[str] = frozenset()
     """Calls that an earlier attempt may have started: their outcome is unknown."""
@@ -138,7 +143,13 @@ class LoopState:
 
     def finished_empty(self, stop_reason: str | None) -> "LoopState":
         """Give the state after a response without content that ends the run."""
-        return replace(self, responses=self.responses + 1, stop_reason=stop_reason, last_text="")
+        return replace(
+            self,
+            calls=(),
+            responses=self.responses + 1,
+            stop_reason=stop_reason,
+            last_text="",
+        )
 
     # -- what follows from it -------------------------------------------------------------
 
@@ -156,6 +167,22 @@ class LoopState:
     def awaits_model(self) -> bool:
         """Whether the user side spoke last."""
         return bool(self.results or self.notes)
+
+    def is_output(self, call: ToolUseBlock) -> bool:
+        """Say whether a call gives the run's structured output."""
+        return call.name == OUTPUT_TOOL and self.run.options.output_format is not None
+
+    @property
+    def structured_output(self) -> dict[str, Any] | None:
+        """The object that the newest response gave: the last one, if it gave several."""
+        given = (call.input for call in reversed(self.calls) if call.id in self.output.valid)
+        return next(given, None)
+
+    @property
+    def failed_output(self) -> Output:
+        """The attempts of a run that ends without its output; an answer in words is one."""
+        is_counted = self.calls and self.stop_reason != "refusal"
+        return self.output if is_counted else self.output.rejected(self.last_text, NO_CALL)
 
     @property
     def is_over_budget(self) -> bool:
@@ -231,6 +258,7 @@ class _Draft:
         self.message_id = state.message_id
         self.stop_reason = state.stop_reason
         self.last_text = state.last_text
+        self.output = state.output
         self.denials = state.denials
         self.unsure = state.unsure
         self.ttft_ms = state.ttft_ms
@@ -262,6 +290,7 @@ class _Draft:
             message_id=self.message_id,
             stop_reason=self.stop_reason,
             last_text=self.last_text,
+            output=self.output,
             denials=self.denials,
             unsure=self.unsure,
             ttft_ms=self.ttft_ms,
@@ -297,7 +326,7 @@ class _Draft:
                 if not message.error:
                     self._answered(message)
             case UserMessage():
-                self._heard(message, is_steered=bool(facts and facts.get("steered")))
+                self._heard(message, facts or {})
             case ResultMessage():
                 self.result = message
             case InitMessage():
@@ -367,17 +396,33 @@ class _Draft:
             self.stop_reason = stop_reason
         self.pauses = self.pauses + 1 if stop_reason == "pause_turn" else 0
         self.last_text = ""
+        self.output = replace(self.output, valid=frozenset()) if self.output.valid else self.output
 
-    def _heard(self, message: UserMessage, *, is_steered: bool) -> None:
+    def _heard(self, message: UserMessage, facts: Mapping[str, Any]) -> None:
+        attempt = facts.get(OUTPUT_FACT)
+        if attempt == "missing":
+            self.rounds += 1
+            given = "" if EMPTY_RESPONSE in facts else self.last_text
+            self.output = self.output.rejected(given, NO_CALL)
         content = message.message.content
         for block in [TextBlock(text=content)] if isinstance(content, str) else content:
             if isinstance(block, ToolResultBlock):
                 self.results[block.tool_use_id] = encode_block(block)
-            elif is_steered and isinstance(block, TextBlock):
+                if attempt is not None:
+                    self._attempted(attempt, block)
+            elif facts.get("steered") and isinstance(block, TextBlock):
                 said = TextBlock(text=STEER_NOTICE + block.text)
                 self.notes = (*self.notes, encode_block(said))
             else:
                 self.notes = (*self.notes, encode_block(block))
+
+    def _attempted(self, attempt: str, answer: ToolResultBlock) -> None:
+        """Take in how a call that gives structured output went."""
+        if attempt == "valid":
+            self.output = self.output.accepted(answer.tool_use_id)
+            return
+        given = next(call.input for call in self.calls if call.id == answer.tool_use_id)
+        self.output = self.output.rejected(raw_input(given), str(answer.content))
 
 
 def _said(

@@ -12,6 +12,9 @@ MAX_PAUSES = 10
 """`pause_turn` responses in a row before the run ends with what there is."""
 
 
+Cause: TypeAlias = Literal["completed", "max_turns", "budget", "structured_output"]
+
+
 @dataclass(frozen=True, slots=True)
 class Start:
     """Emit `init` and take the prompts in."""
@@ -47,13 +50,18 @@ class Nudge:
 
 
 @dataclass(frozen=True, slots=True)
+class AskForOutput:
+    """Tell the model that its structured output is missing (decisions B11)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """Write the result."""
 
-    cause: Literal["completed", "max_turns", "budget"]
+    cause: Cause
 
 
-Step: TypeAlias = Start | AskModel | RunTools | RefuseTools | Nudge | Finish
+Step: TypeAlias = Start | AskModel | RunTools | RefuseTools | Nudge | AskForOutput | Finish
 
 
 def next_step(state: LoopState) -> Step:
@@ -62,20 +70,26 @@ def next_step(state: LoopState) -> Step:
         return Start()
     if state.open_calls:
         return _next_of_calls(state)
-    if state.stop_reason == "refusal":
+    if state.output.valid:
         return Finish("completed")
+    if state.stop_reason == "refusal":
+        return output_step(state) or Finish("completed")
     if not state.awaits_model:
         return _after_answer(state)
+    if state.output.failed >= state.run.max_output_attempts:
+        return Finish("structured_output")
     if state.is_over_budget:
         return Finish("budget")
-    return Finish("max_turns") if state.calls and _has_used_up_turns(state) else AskModel()
+    return Finish("max_turns") if _has_used_up_turns(state) else AskModel()
 
 
 def _next_of_calls(state: LoopState) -> Step:
     if state.stop_reason == "refusal":
         return RefuseTools(state.open_calls, "refusal")
-    if state.is_over_budget:
-        return RefuseTools(state.open_calls, "budget")
+    # The output costs nothing more, and is the answer that was paid for (decisions B8).
+    others = tuple(call for call in state.open_calls if not state.is_output(call))
+    if state.is_over_budget and others:
+        return RefuseTools(others, "budget")
     return RunTools(state.open_calls)
 
 
@@ -85,7 +99,20 @@ def _after_answer(state: LoopState) -> Step:
     is_empty = not state.last_text.strip() and state.stop_reason not in FINAL_WITHOUT_TEXT
     if is_empty and not state.was_nudged:
         return Finish("budget") if state.is_over_budget else Nudge()
-    return Finish("completed")
+    return output_step(state) or Finish("completed")
+
+
+def output_step(state: LoopState) -> AskForOutput | Finish | None:
+    """Decide what follows a response that ends the run; None when nothing is missing.
+
+    A refusal is not asked again (decisions B6), and is no success without the output (B11).
+    """
+    if state.run.options.output_format is None:
+        return None
+    is_last = state.output.failed + 1 >= state.run.max_output_attempts
+    if is_last or state.stop_reason == "refusal":
+        return Finish("structured_output")
+    return Finish("budget") if state.is_over_budget else AskForOutput()
 
 
 def _has_used_up_turns(state: LoopState) -> bool:

@@ -16,11 +16,12 @@ from app.agent.effects import Effects
 from app.agent.finish_step import plain_usd
 from app.agent.results import LOST_TEXT, result_entry
 from app.agent.state import BRIEFING, Advance, LoopState
+from app.agent.structured import OUTPUT_FACT
 from app.domain.blocks import ToolUseBlock
 from app.domain.journal import Batch, Entry
 from app.domain.messages import PermissionDeniedMessage
 from app.domain.tools import ToolCall, ToolResult
-from app.permissions.decide import Deny
+from app.permissions.decide import Allow, Deny
 
 MAX_PARALLEL_CALLS = 16
 REFUSAL_TEXT = "This call was not made: the response that asked for it ended as a refusal."
@@ -103,6 +104,8 @@ class Calls:
 async def carry_out(block: ToolUseBlock, state: LoopState, effects: Effects) -> tuple[Entry, ...]:
     """Prepare, execute and finalize one call. A call that may not run becomes a result too."""
     call = ToolCall(block.id, block.name, block.input)
+    if state.is_output(block):
+        return (await _output(call, state, effects),)
     spec = effects.tools.spec(call.name)
     invalid = effects.tools.invalid(call)
     if spec is None or invalid is not None:
@@ -117,6 +120,13 @@ async def carry_out(block: ToolUseBlock, state: LoopState, effects: Effects) -> 
     news = await effects.place.near(result.facts.files, state.briefing)
     facts = {BRIEFING: news.to_json()} if news else None
     return (result_entry(call.id, result, state, effects, decision=decision, facts=facts),)
+
+
+async def _output(call: ToolCall, state: LoopState, effects: Effects) -> Entry:
+    """Take the run's output in, or say what is wrong with it. It needs no permission."""
+    result = await effects.tools.call(call, state.memory)
+    facts = {OUTPUT_FACT: "failed" if result.is_error else "valid"}
+    return result_entry(call.id, result, state, effects, decision=Allow(None), facts=facts)
 
 
 def _groups(calls: Sequence[ToolUseBlock], effects: Effects) -> Iterable[tuple[ToolUseBlock, ...]]:

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter
 
+UNPARSED = "__unparsedToolInput"
+"""Where a call's input holds text that was no JSON object: such a call is refused."""
 type_of_known_blocks = frozenset({"text", "thinking", "tool_use", "tool_result"})
 
 
@@ -32,7 +34,7 @@ class ToolUseBlock(_Block):
     id: str
     name: str
     input: dict[str, Any]
-    """Arguments as parsed. Text that was no JSON object stands under `__unparsedToolInput`."""
+    """Arguments as parsed. Text that was no JSON object stands under `UNPARSED`."""
 
 
 class ToolResultBlock(_Block):

@@ -4,17 +4,20 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
+import orjson
 from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    field_validator,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
+from app.domain.text import is_too_deep
 from app.domain.thinking import LEAST_BUDGET_TOKENS, Effort, TaskBudget, Thinking
 
 PermissionMode = Literal["default", "acceptEdits", "dontAsk", "bypassPermissions"]
@@ -40,7 +43,6 @@ UNSUPPORTED_DEFAULTS: Mapping[str, Any] = {
     "load_timeout_ms": 60000,
     "max_buffer_size": None,
     "mcp_servers": {},
-    "output_format": None,
     "permission_prompt_tool_name": None,
     "plugins": [],
     "resume": None,
@@ -112,6 +114,26 @@ class SystemPromptPreset(BaseModel):
     """Taken, and changes nothing: what differs by place or day never stands in our system prompt."""
 
 
+class OutputFormat(BaseModel):
+    """The form of a run's output."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    type: Literal["json_schema"]
+    json_schema: Annotated[dict[str, Any], Field(alias="schema")]
+    """JSON Schema of an object: draft 2020-12, or what `$schema` names (2019-09, 7)."""
+
+    @field_validator("json_schema", mode="before")
+    @classmethod
+    def _take_stored_form(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        decoded = orjson.loads(value)
+        if is_too_deep(decoded):
+            raise ValueError("nests too deep")
+        return decoded
+
+
 class AgentOptions(BaseModel):
     """What a client may say about a run. Run options override those of the session."""
 
@@ -158,6 +180,8 @@ class AgentOptions(BaseModel):
     """Tokens that the model is told it has for the whole task."""
     betas: Annotated[list[Beta], Field(max_length=20)] = []
     """Beta features of the provider, by the names that its `anthropic-beta` header takes."""
+    output_format: OutputFormat | None = None
+    """The run ends with an object of this schema in `structured_output`, or as an error."""
     include_partial_messages: bool = False
     """Whether readers get previews unless they say otherwise."""
 
@@ -188,8 +212,24 @@ class AgentOptions(BaseModel):
         return base.model_copy(update={name: getattr(self, name) for name in self.model_fields_set})
 
     def stored(self) -> dict[str, Any]:
-        """Give the JSON form with only what was set: `model_validate` reads it back."""
-        return self.model_dump(mode="json", exclude_unset=True)
+        """Give the JSON form with only what was set: `model_validate` reads it back.
+
+        A schema is a text in it: the store would change the order of its names, and so the
+        prefix of model requests, and the order in which a model fills them in.
+        """
+        stored = self.model_dump(mode="json", exclude_unset=True, by_alias=True)
+        if output_format := stored.get("output_format"):
+            output_format["schema"] = orjson.dumps(output_format["schema"]).decode()
+        return stored
+
+
+def shown_options(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Give stored options as clients see them."""
+    output_format = stored.get("output_format")
+    if not output_format:
+        return dict(stored)
+    schema = orjson.loads(output_format["schema"])
+    return {**stored, "output_format": {**output_format, "schema": schema}}
 
 
 _CAMEL = {

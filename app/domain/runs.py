@@ -71,6 +71,7 @@ EndReason = Literal[
     "refusal",
     "max_turns",
     "max_budget_run",
+    "structured_output",
     "model_error",
     "cancelled",
     "superseded",

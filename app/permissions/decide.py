@@ -13,8 +13,8 @@ from app.domain.tools import ToolCall, ToolSpec
 class Allow:
     """The call may run."""
 
-    reason: str
-    """`rule` or `mode`: the wire's `reason_type`."""
+    reason: str | None
+    """`rule` or `mode`: the wire's `reason_type`. None: the call needs no permission at all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from app.runs.cancelling import Cancelled, Canceller, ManyCancelled
 from app.runs.live import Hub
 from app.runs.once import Once, guarded
 from app.runs.opened import Opened, open_run
+from app.runs.output_format import check_output_format
 from app.runs.policy import Policy
 from app.runs.telling import Accepted, Teller
 from app.runs.wishes import (
@@ -72,6 +73,7 @@ class Commands:
 
         async def write(connection: AsyncConnection) -> SessionRow:
             self.policy.check(wish.options, allows_bypass=caller.allow_bypass)
+            await check_output_format(wish.options)
             new = self._new_session(wish)
             await create_session(connection, caller.tenant_id, new)
             return await _session(connection, caller.tenant_id, new.id)
@@ -151,7 +153,8 @@ class Commands:
     ) -> Accepted:
         async def write(connection: AsyncConnection | None) -> Accepted:
             new = self._new_session(session)
-            run = new_run(new.id, self._effective(caller, wish.options.over(session.options)), wish)
+            options = await self._effective(caller, wish.options.over(session.options))
+            run = new_run(new.id, options, wish)
             opened = self._opened(caller, new, run)
             started = await start_session(
                 self.database,
@@ -203,7 +206,7 @@ class Commands:
     ) -> Accepted:
         tenant_id = caller.tenant_id
         found = await _session(connection, tenant_id, session_id)
-        options = self._effective(caller, wish.options.over(_options(found.options)))
+        options = await self._effective(caller, wish.options.over(_options(found.options)))
         place = await find_place(
             connection, tenant_id, session_id, wish.on_busy, queue_limit=self.queue_per_session
         )
@@ -240,7 +243,7 @@ class Commands:
 
         async def write(connection: AsyncConnection) -> RunRow:
             run = await self._canceller(caller).waiting_run(connection, run_id)
-            options = self._effective(caller, change.options.over(_options(run.options)))
+            options = await self._effective(caller, change.options.over(_options(run.options)))
             edit = Edit(
                 options.stored(),
                 _merged(run.metadata, change.metadata or {}),
@@ -295,7 +298,8 @@ class Commands:
     def _canceller(self, caller: Caller) -> Canceller:
         return Canceller(self.database, self.stamps, caller.tenant_id)
 
-    def _effective(self, caller: Caller, options: AgentOptions) -> AgentOptions:
+    async def _effective(self, caller: Caller, options: AgentOptions) -> AgentOptions:
+        await check_output_format(options)
         return self.policy.effective(
             options, allows_bypass=caller.allow_bypass, now=datetime.now(UTC)
         )

@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
-from app.agent.model_step import NUDGE_TEXT, UNPARSED
+from app.agent.model_step import NUDGE_TEXT
 from app.agent.tool_step import REFUSAL_TEXT
-from app.domain.blocks import Block, OtherBlock, ToolUseBlock
+from app.domain.blocks import UNPARSED, Block, OtherBlock, ToolUseBlock
 from app.domain.messages import AssistantMessage, UserMessage
 from app.domain.model import ModelRequest, ModelResponse, StreamPart
 from app.domain.text import MAX_JSON_DEPTH

@@ -262,7 +262,6 @@ async def test_a_wrong_parameter_is_named(stage: Stage, name: str) -> None:
         ("agents", {"a": {}}),
         ("mcp_servers", {"a": {}}),
         ("mcpServers", {"a": {}}),
-        ("output_format", {"type": "json_schema"}),
         ("fork_session", True),
         ("resume", "x"),
         ("env", {"A": "b"}),

@@ -8,7 +8,12 @@ import pytest
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
-from app.domain.options import UNSUPPORTED_DEFAULTS, AgentOptions, SystemPromptPreset
+from app.domain.options import (
+    UNSUPPORTED_DEFAULTS,
+    AgentOptions,
+    SystemPromptPreset,
+    shown_options,
+)
 
 SET: dict[str, Any] = {
     "model": "m",
@@ -25,6 +30,7 @@ SET: dict[str, Any] = {
     "thinking": {"type": "enabled", "budget_tokens": 2000},
     "task_budget": {"total": 50_000},
     "betas": ["context-1m-2025-08-07"],
+    "output_format": {"type": "json_schema", "schema": {"type": "object"}},
     "include_partial_messages": True,
 }
 
@@ -208,8 +214,26 @@ def test_what_a_run_sets_wins_over_its_session_and_the_rest_stays() -> None:
 def test_options_survive_storage_with_only_what_was_set() -> None:
     kept = AgentOptions.model_validate(SET)
     stored = orjson.loads(orjson.dumps(kept.stored()))
-    assert stored == SET
+    assert shown_options(stored) == SET
     again = AgentOptions.model_validate(stored)
     assert again == kept
     assert again.max_budget_usd == Decimal("0.50")
     assert options(max_turns=1).stored() == {"max_turns": 1}
+
+
+def test_a_schema_keeps_the_order_of_its_names_wherever_it_is_stored() -> None:
+    schema = {"zeta": 1, "b": {"d": 1, "c": 2}, "aa": []}
+    given = options(output_format={"type": "json_schema", "schema": schema})
+    stored = given.stored()
+    in_another_order = {"output_format": dict(reversed(stored["output_format"].items()))}
+    back = AgentOptions.model_validate(in_another_order)
+    assert back.output_format is not None
+    assert orjson.dumps(back.output_format.json_schema) == orjson.dumps(schema)
+    assert orjson.dumps(shown_options(stored)["output_format"]["schema"]) == orjson.dumps(schema)
+    assert shown_options({"model": "m"}) == {"model": "m"}
+
+
+@pytest.mark.parametrize("schema", ["no JSON", "5", '{"a":' * 200 + "1" + "}" * 200])
+def test_a_stored_schema_that_is_none_is_refused(schema: str) -> None:
+    given = {"output_format": {"type": "json_schema", "schema": schema}}
+    assert [where for where, _ in faults(given)] == ["output_format.schema"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tests.traces import differences_engine as engine
 from tests.traces import differences_loop as loop
+from tests.traces import differences_structured as structured
 from tests.traces.normal import Form, form_of_trace
 from tests.traces.scenario import Scenario
 from tests.traces.story import Line
@@ -70,9 +71,13 @@ DIFFERENCES = (
     Difference("B8", "usage has the response that spent it", loop.budget_counts_every_response),
     Difference("B8", "calls beyond the budget get a result", loop.budget_refuses_calls),
     Difference("B9", "neither effort nor thinking is sent unset", loop.nothing_unasked),
+    Difference("B10", "Bash never overlaps the output", structured.output_waits_for_bash),
+    Difference("B23", "usage has the last attempt", structured.usage_counts_every_attempt),
+    Difference("B11", "an answer in words is a failed attempt", structured.words_are_no_output),
     Difference("2", "prompts come with a notice of ours", engine.steered_prompts_have_our_notice),
     Difference("2", "markers are kept to the letter", engine.markers_end_without_a_line),
     Difference("B25", "prompts are replayed when taken in", engine.prompts_are_replayed),
     Difference("2", "error sentences are our own", loop.own_words),
+    Difference("2", "what is said of an output is our own", structured.own_words),
 )
 """In the order in which they apply."""

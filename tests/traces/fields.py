@@ -25,6 +25,7 @@ OPTIONAL_RESULT_FIELDS = (
     "result",
     "errors",
     "api_error_status",
+    "structured_output",
 )
 ONLY_NAMED: Mapping[str, object] = {
     "aborted": True,
@@ -83,6 +84,7 @@ KEYS: Mapping[str, frozenset[str]] = {
     ),
     "user": frozenset(
         (
+            "isSynthetic",
             "message",
             "parent_tool_use_id",
             "session_id",
@@ -107,6 +109,7 @@ KEYS: Mapping[str, frozenset[str]] = {
             "result",
             "session_id",
             "stop_reason",
+            "structured_output",
             "subtype",
             "terminal_reason",
             "total_cost_usd",

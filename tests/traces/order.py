@@ -5,7 +5,7 @@ from itertools import groupby
 
 from tests.traces.normal import Json
 
-READ_ONLY = frozenset({"Read", "Glob", "Grep", "mcp__m__ro"})
+READ_ONLY = frozenset({"Read", "Glob", "Grep", "mcp__m__ro", "StructuredOutput"})
 """Calls that run together with their neighbours, here as in the reference."""
 
 

@@ -22,7 +22,14 @@ STAND_INS = ("mcp__m__ro", "mcp__m__rw")
 
 _SERVER = "mcp__m"
 _SAME_HERE = frozenset(
-    {"model", "allowed_tools", "max_turns", "max_budget_usd", "include_partial_messages"}
+    {
+        "model",
+        "allowed_tools",
+        "max_turns",
+        "max_budget_usd",
+        "include_partial_messages",
+        "output_format",
+    }
 )
 _MEANS_NOTHING_HERE = frozenset({"extra_args", "session_store", "session_store_flush"})
 """The reference is asked to replay prompts, and to store elsewhere what it forgets; we always do."""

@@ -38,6 +38,8 @@ FREE_SWAPS = frozenset(
     {
         # two Bash: ours keep their order (B10), and no request shows the reference's
         ("max_turns_2_parallel", "tool-4", "tool-3"),
+        # a Bash and the output after it: the same (B10)
+        ("so_parallel", "tool-2", "tool-1"),
     }
 )
 """Neighbours whose order in the trace says nothing."""

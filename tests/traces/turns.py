@@ -47,7 +47,7 @@ def user_message(session_id: str, content: list[Json]) -> Json:
     return {
         "type": "user",
         "session_id": session_id,
-        "keys": sorted(KEYS["user"] - {"tool_result_meta", "tool_use_result"}),
+        "keys": sorted(KEYS["user"] - {"isSynthetic", "tool_result_meta", "tool_use_result"}),
         "parent_tool_use_id": None,
         "message": {"keys": ["content", "role"], "content": content},
     }
@@ -57,7 +57,7 @@ def result_message(session_id: str, block: Json, structured: object) -> Json:
     """Give the message of a call that did not run."""
     return {
         **user_message(session_id, [block]),
-        "keys": sorted(KEYS["user"] - {"tool_result_meta"}),
+        "keys": sorted(KEYS["user"] - {"isSynthetic", "tool_result_meta"}),
         "tool_use_result": structured,
     }
 

@@ -2,10 +2,12 @@
 
 from typing import Annotated, Any, Literal
 
+import orjson
 from pydantic import Field
 
 from app.api.schemas.common import Out, shown_time, usd
 from app.domain.messages import wire_time
+from app.domain.options import shown_options
 from app.errors import TreadleError
 from app.runs.listing import RunRow
 
@@ -29,6 +31,17 @@ class RunCost(Out):
 
 class RunResult(Out):
     text: str | None
+    structured_output: dict[str, Any] | None
+    """The object that was asked for by `output_format`."""
+
+    @staticmethod
+    def of(row: RunRow) -> "RunResult":
+        """Show a run's output. A structured one is kept as its text."""
+        is_structured = bool(row.options.get("output_format")) and row.result_subtype == "success"
+        text = row.result_text
+        return RunResult(
+            text=text, structured_output=orjson.loads(text) if is_structured and text else None
+        )
 
 
 class Recovery(Out):
@@ -105,7 +118,7 @@ class RunObject(Out):
             last_seq=row.last_seq,
             num_turns=row.num_turns,
             resumed_from=row.resumed_from,
-            options=dict(row.options),
+            options=shown_options(row.options),
             cost=RunCost(
                 run_usd=None if is_unpriced else usd(row.cost_usd), estimated=row.is_estimated
             ),
@@ -115,7 +128,7 @@ class RunObject(Out):
                 cache_read_tokens=row.cache_read_tokens,
                 cache_write_tokens=row.cache_write_tokens,
             ),
-            result=RunResult(text=row.result_text),
+            result=RunResult.of(row),
             errors=list(row.errors or ()),
             permission_denials=[dict(denial) for denial in row.permission_denials or ()],
             origin=row.origin,

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from app.api.schemas.common import Out, shown_time, usd
 from app.api.schemas.runs import RunObject
 from app.domain.messages import wire_time
+from app.domain.options import shown_options
 from app.runs.listing import RunRow, SessionRow
 
 
@@ -54,7 +55,7 @@ class SessionObject(Out):
             cost=SessionCost(
                 session_usd=usd(row.cost_usd), inherited_usd=usd(_inherited(row.inherited))
             ),
-            options=dict(row.options),
+            options=shown_options(row.options),
             workspace={k: v for k, v in row.workspace.items() if k != "token"},
             parent_id=row.parent_id,
             forked_at=shown_time(row.forked_at),
