@@ -167,6 +167,31 @@ async def test_a_run_chooses_whose_instructions_it_takes(twins: Twins) -> None:
     assert ("of one person" in none, "of one person" in local) == (False, True)
 
 
+async def test_a_folder_is_read_before_the_first_prompt_of_a_new_session(twins: Twins) -> None:
+    folder = twins.folder(**{"CLAUDE.md": "of the project"})
+    look = scripted({"tool": "Glob", "input": {"pattern": "*"}}, {"text": "done"}, text="first")
+    words = (look, "second", "third")
+    body = {
+        "workspace": {"source": "directory", "path": str(folder.ws)},
+        "messages": [
+            {"type": "user", "message": {"role": "user", "content": text}} for text in words
+        ],
+        "wait": 20,
+    }
+    answer = await twins.hosts[0].client.post("/v1/runs", json=body)
+    assert answer.status_code == 200, answer.text
+    run = answer.json()["run"]
+    assert (run["attempt"], run["num_turns"], run["end_reason"]) == (1, 2, "completed")
+    one, two = (body["messages"] for body in twins.api.bodies())
+    instructions, _, prompt = texts(one[0])
+    assert "of the project" in instructions
+    assert prompt == look
+    assert [text.splitlines()[-1] for text in texts(two[-1])] == ["second", "third"]
+    shown = await messages(twins.hosts[1].client, answer.json()["session"]["id"])
+    assert [m["message"]["content"] for m in shown if m.get("isReplay")] == [*words]
+    assert shown[0]["subtype"] == "init"
+
+
 async def test_a_new_empty_workspace_tells_the_environment_alone(twins: Twins) -> None:
     run = await twins.run(scripted({"text": "1"}))
     await twins.run(scripted({"text": "2"}), run["session_id"], on=1)
