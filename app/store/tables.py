@@ -15,12 +15,13 @@ from sqlalchemy import (
     LargeBinary,
     MetaData,
     Numeric,
+    SmallInteger,
     Table,
     Text,
     func,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, INT8MULTIRANGE, JSONB, TSVECTOR
 
 metadata = MetaData(
     naming_convention={
@@ -89,10 +90,42 @@ sessions = Table(
     _json("inherited"),
     Column("parent_id", Text),
     _time("forked_at"),
+    Column("tags", ARRAY(Text), nullable=False, server_default=text("'{}'")),
+    Column("end_user", Text),
+    Column("workspace_key", Text),
+    _time("prompted_at", default_now=True),
+    _time("archived_at"),
+    Column("version", Integer, nullable=False, server_default=text("1")),
+    # Seqs that rewinds took out of the conversation: what `session.rewound` says, put together.
+    Column("dropped", INT8MULTIRANGE, nullable=False, server_default=text("'{}'")),
     _time("created_at", nullable=False, default_now=True),
     _time("updated_at", nullable=False, default_now=True),
     ForeignKeyConstraint(["tenant_id"], ["tenants.id"]),
     Index("ix_sessions_tenant_id_created_at_id", "tenant_id", "created_at", "id"),
+    Index(
+        "ix_sessions_newest_of_user",
+        "tenant_id",
+        "end_user",
+        "prompted_at",
+        postgresql_where=text("end_user IS NOT NULL"),
+    ),
+    Index(
+        "ix_sessions_newest_of_workspace",
+        "tenant_id",
+        "workspace_key",
+        "prompted_at",
+        postgresql_where=text("workspace_key IS NOT NULL"),
+    ),
+    Index(
+        "ix_sessions_tags", "tags", postgresql_using="gin", postgresql_where=text("tags <> '{}'")
+    ),
+    Index(
+        "ix_sessions_metadata",
+        "metadata",
+        postgresql_using="gin",
+        postgresql_ops={"metadata": "jsonb_path_ops"},
+        postgresql_where=text("metadata <> '{}'::jsonb"),
+    ),
     Index("ix_sessions_owner", "owner", postgresql_where=text("owner IS NOT NULL")),
 )
 
@@ -138,6 +171,7 @@ runs = Table(
     Column("recovery_policy", Text, nullable=False, server_default=text("'resume'")),
     Column("max_attempts", Integer),
     Column("on_disconnect", Text, nullable=False, server_default=text("'continue'")),
+    Column("searched", SmallInteger, nullable=False, server_default=text("0")),
     _time("created_at", nullable=False, default_now=True),
     _time("started_at"),
     _time("finished_at"),
@@ -151,6 +185,25 @@ runs = Table(
         "queued_seq",
         postgresql_where=text("status <> 'finished'"),
     ),
+    Index("ix_runs_unsearched", "tenant_id", "id", postgresql_where=text("searched = 0")),
+    Index(
+        "ix_runs_unsearched_finished",
+        "tenant_id",
+        "id",
+        postgresql_where=text("searched = 1 AND status = 'finished'"),
+    ),
+)
+
+search = Table(
+    "search",
+    metadata,
+    Column("tenant_id", Text, primary_key=True),
+    Column("session_id", Text, primary_key=True),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("words", TSVECTOR, nullable=False),
+    _time("at", nullable=False),
+    Index("ix_search_words", "words", postgresql_using="gin"),
+    Index("ix_search_tenant_id_at_session_id_seq", "tenant_id", "at", "session_id", "seq"),
 )
 
 inbox = Table(
