@@ -119,6 +119,14 @@ class SessionBusy(Conflict):
     code, title = "session_busy", "The session is busy"
 
 
+class SessionArchived(Conflict):
+    code, title = "session_archived", "The session is archived"
+
+
+class VersionConflict(Conflict):
+    code, title = "version_conflict", "The resource was changed meanwhile"
+
+
 class RunAlreadyStarted(Conflict):
     code, title = "run_already_started", "The run is not queued any more"
 

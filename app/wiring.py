@@ -37,6 +37,7 @@ from app.runs.callers import Callers
 from app.runs.clock import SystemClock
 from app.runs.commands import Commands
 from app.runs.gate import RuleGate
+from app.runs.indexing import Indexer
 from app.runs.live import Hub
 from app.runs.mirrors import Mirrors
 from app.runs.policy import Policy
@@ -46,6 +47,7 @@ from app.runs.progress import ToldToolbox
 from app.runs.queries import Queries
 from app.runs.relay import open_relay
 from app.runs.service import Service
+from app.runs.sessions import Sessions
 from app.runs.slots import StreamSlots
 from app.runs.worker import Worker, open_worker
 from app.runs.workspaces import WorkspaceRules
@@ -386,6 +388,8 @@ async def open_service(
                     )
                 )
             )
+            await _keep_running(stack, Indexer(database).forever)
+        policy = _policy(settings, providers, stamps.models)
         service = Service(
             database=database,
             hub=hub,
@@ -395,11 +399,12 @@ async def open_service(
                 hub,
                 bus,
                 worker,
-                _policy(settings, providers, stamps.models),
+                policy,
                 rules,
                 stamps,
                 settings.engine.queue_per_session,
             ),
+            sessions=Sessions(database, hub, policy, rules),
             queries=Queries(database, hub),
             callers=Callers(database),
             meta=lambda: _meta(settings),
@@ -553,7 +558,10 @@ def _meta(settings: Settings) -> Mapping[str, Any]:
     return {
         "version": version(),
         "wire": {"claude_code_version": f"{version()} (Treadle)", "claude_agent_sdk": SDK_VERSION},
-        "features": ["runs", "sessions", "fork", "sse", "previews", "cancel"],
+        "features": [
+            *("runs", "sessions", "fork", "rewind", "continue", "export", "import", "search"),
+            *("sse", "previews", "cancel"),
+        ],
         "sandbox": settings.sandbox,
         "models": {
             "default": settings.model.default,

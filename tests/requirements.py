@@ -203,4 +203,39 @@ REQUIREMENTS: dict[str, Requirement] = {
     "field:P50": Requirement("Only the explicit call cancels.", "field P50"),
     "field:P53": Requirement("One call replays and follows.", "field P53"),
     "field:P57": Requirement("A reader goes on at another replica.", "field P57"),
+    # -- sessions -----------------------------------------------------------------------------
+    "sessions:edit": Requirement(
+        "A session's title, tags, metadata and options change as asked, once a version.", "api 4"
+    ),
+    "sessions:lists": Requirement("Lists of sessions are filtered and paged.", "api 3"),
+    "sessions:archive": Requirement("An archived session can only be read.", "api 4"),
+    "sessions:busy": Requirement(
+        "What needs a session at rest is refused while a run is unfinished.", "ours"
+    ),
+    "sessions:rewind": Requirement(
+        "A rewind takes messages out of the conversation and nothing out of the log.", "api 4"
+    ),
+    "sessions:resume-at": Requirement("A prompt can resume at a message.", "loop 7.1"),
+    "sessions:fork-cost": Requirement(
+        "A fork's cost is inherited on the wire and named apart in our objects.", "api 21"
+    ),
+    "sessions:resumed-from": Requirement(
+        "A run names the last message before it, also when it had to wait.", "field P33"
+    ),
+    "sessions:continue": Requirement(
+        "Continuing finds the session of a user or a place that was used last.", "loop 7.1"
+    ),
+    "sessions:races": Requirement(
+        "Of two writes to a session on two hosts one wins, and the other is told why.", "field P15"
+    ),
+    "sessions:search": Requirement(
+        "What was said is found by its words, in one's own tenant alone.", "api 7"
+    ),
+    "sessions:export": Requirement(
+        "A session is exported page by page, whole or as its conversation stands.", "api 4"
+    ),
+    "sessions:import": Requirement(
+        "A transcript becomes a session that goes on as the original, or a line is named.",
+        "loop 7.5",
+    ),
 }

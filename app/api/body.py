@@ -43,14 +43,19 @@ class StrictRoute(APIRoute):
             if kind.split(";")[0].strip().lower() != "application/json":
                 raise UnsupportedMediaType("Send the body as application/json.")
             decoded = DecodedRequest(request.scope, request.receive)
-            try:
-                body = await decoded.body()
-            except ClientDisconnect:
-                raise InvalidRequest("The connection ended inside the body.") from None
+            body = await whole_body(decoded)
             decoded.decoded = decode(body) if body else None
             return await handler(decoded)
 
         return strict
+
+
+async def whole_body(request: Request) -> bytes:
+    """Take a body in. Raises `InvalidRequest` when the client goes before its end."""
+    try:
+        return await request.body()
+    except ClientDisconnect:
+        raise InvalidRequest("The connection ended inside the body.") from None
 
 
 def decode(body: bytes) -> Any:  # noqa: ANN401 - decoded JSON

@@ -2,11 +2,11 @@
 
 from typing import Annotated, Literal
 
-from fastapi import Header, Query
+from fastapi import Depends, Header, Query, Request
 
 from app.api.schemas.common import LONGEST_WAIT_S
 from app.api.schemas.runs import RunStatus
-from app.errors import CursorInvalid
+from app.errors import CursorInvalid, ValidationFailed
 
 Limit = Annotated[int, Query(ge=1, le=200, description="Most items of a page.")]
 LogLimit = Annotated[int, Query(ge=1, le=1000, description="Most entries of a page.")]
@@ -16,6 +16,14 @@ LastEventId = Annotated[
     Header(alias="Last-Event-ID", description="The id of the last frame read; wins over `after`."),
 ]
 Order = Literal["asc", "desc"]
+SearchText = Annotated[
+    str,
+    Query(
+        min_length=1,
+        max_length=500,
+        description='Words that must all be there; "in quotes" in a row; `or`, `-without`.',
+    ),
+]
 RunStatuses = Annotated[list[RunStatus] | None, Query()]
 Previews = Annotated[
     Literal["none", "text", "all"] | None,
@@ -51,3 +59,36 @@ def stream_start(last_event_id: str | None, after: str | None) -> int | None:
     if not given.isascii() or not given.isdigit() or len(given) > 18:
         raise CursorInvalid("The cursor must be a number: the id of a frame.")
     return int(given)
+
+
+METADATA_PARAMETER = {
+    "parameters": [
+        {
+            "name": "metadata",
+            "in": "query",
+            "style": "deepObject",
+            "explode": True,
+            "schema": {"type": "object", "additionalProperties": {"type": "string"}},
+            "description": "Names and values that must all be there: `metadata[ticket]=A-1`.",
+        }
+    ]
+}
+"""What routes that take a `MetadataFilter` add to their OpenAPI."""
+
+
+def _metadata_filter(request: Request) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        if not name.startswith("metadata"):
+            continue
+        if not (name.startswith("metadata[") and name.endswith("]")) or name in found:
+            why = "must be given as metadata[name]=value, each name once"
+            raise ValidationFailed(
+                f"The filter {name[:100]!r} {why}.",
+                errors=[{"pointer": "metadata", "code": "malformed", "message": why}],
+            )
+        found[name] = value
+    return {name[len("metadata[") : -1]: value for name, value in found.items()}
+
+
+MetadataFilter = Annotated[dict[str, str], Depends(_metadata_filter)]

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 import orjson
 from fastapi import Depends, Header, Request, Response
 
-from app.api.body import DecodedRequest
+from app.api.body import DecodedRequest, whole_body
 from app.api.deps import CallerDep
 from app.errors import InvalidRequest
 from app.runs.once import Answer, Once, Replayed
@@ -83,6 +83,10 @@ def _is_sane(key: str) -> bool:
 
 
 async def _sha256(request: Request) -> bytes:
-    body = await request.json() if isinstance(request, DecodedRequest) else None
+    if isinstance(request, DecodedRequest):
+        body = await request.json()
+    else:  # a file, or nothing
+        raw = await whole_body(request)
+        body = hashlib.sha256(raw).hexdigest() if raw else None
     asked = [request.method, request.url.path, request.url.query, body]
     return hashlib.sha256(orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)).digest()

@@ -73,6 +73,33 @@ class Client:
         """Have something done."""
         return self._json(self._send("POST", path, query, body or {}))
 
+    def patch(self, path: str, body: JsonObject) -> JsonObject:
+        """Have something changed."""
+        return self._json(self._send("PATCH", path, {}, body))
+
+    def upload(self, path: str, lines: bytes, **query: str | None) -> JsonObject:
+        """Send a file of JSON lines."""
+        params = {name: value for name, value in query.items() if value is not None}
+        kind = {"Content-Type": "application/x-ndjson"}
+        try:
+            response = self._http.post(path, params=params, content=lines, headers=kind)
+        except httpx.TransportError as error:
+            raise self._away(error, is_write=True) from None
+        if not response.is_success:
+            raise self._refusal(response)
+        return self._json(response)
+
+    def download(self, path: str, **query: str) -> Iterator[bytes]:
+        """Read a file piece by piece. One that is cut raises `Away`."""
+        try:
+            with self._http.stream("GET", path, params=query, timeout=_STREAM) as response:
+                if not response.is_success:
+                    response.read()
+                    raise self._refusal(response)
+                yield from response.iter_bytes()
+        except httpx.TransportError as error:
+            raise self._away(error) from None
+
     def text(self, path: str) -> str | None:
         """Read a resource's exact JSON; None while it is not there yet (202)."""
         response = self._send("GET", path, {})

@@ -17,7 +17,7 @@ from app.cli.keys import keys
 from app.cli.run import run
 from app.cli.runs import runs
 from app.cli.screen import complain, print_line
-from app.cli.sessions import sessions
+from app.cli.session_care import sessions
 from app.cli.tail import tail
 from app.errors import ConfigError, RequestError
 

@@ -34,6 +34,14 @@ def run(
     session: Annotated[
         str | None, typer.Option(metavar="ID", help="Go on with this session.")
     ] = None,
+    resume_at: Annotated[
+        str | None,
+        typer.Option(metavar="UUID", help="With --session: the last message that stays in it."),
+    ] = None,
+    go_on: Annotated[
+        bool, typer.Option("--continue", help="Go on with the newest session of --user or --dir.")
+    ] = False,
+    user: Annotated[str | None, typer.Option(help="Who a new session is for.")] = None,
     model: Annotated[
         str | None, typer.Option(help='Model or alias; "demo" needs no provider key.')
     ] = None,
@@ -65,10 +73,18 @@ def run(
       treadle run "What is in this folder?" --dir /srv/project
       treadle run "Fix the failing test" --mode acceptEdits --allow Bash
       treadle run "Now update the docs" --session 0e6f2f5e-… --budget 0.50
+      treadle run "And the tests" --continue --dir /srv/project
       echo "Say hello" | treadle run --model demo --json - | jq .type
     """
-    if session is not None and folder is not None:
-        raise CliFailure("A session keeps its folder: leave out --dir, or --session.")
+    if session is not None and (folder is not None or user is not None or go_on):
+        raise CliFailure(
+            "A session keeps its folder and user: leave out --dir, --user and --continue, "
+            "or --session."
+        )
+    if resume_at is not None and session is None:
+        raise CliFailure("--resume-at needs the --session that has the message.")
+    if go_on and user is None and folder is None:
+        raise CliFailure("--continue needs --user or --dir.")
     options = {
         "model": model,
         "allowed_tools": allow or None,
@@ -80,6 +96,12 @@ def run(
         "prompt": sys.stdin.read() if prompt == "-" else prompt,
         "options": {name: value for name, value in options.items() if value is not None},
     }
+    if resume_at is not None:
+        body["resume_at"] = resume_at
+    if go_on:
+        body["continue_conversation"] = True
+    if user is not None:
+        body["session"] = {"user": user}
     if folder is not None:
         body["workspace"] = {"source": "directory", "path": str(folder.absolute())}
     with connect(url, key) as client:

@@ -1,4 +1,4 @@
-"""`treadle sessions`: list, show, fork."""
+"""`treadle sessions`: list, show, fork, rewind."""
 
 import json
 from typing import Annotated
@@ -23,7 +23,7 @@ def default(
     url: Url = DEFAULT_URL,
     key: Key = None,
 ) -> None:
-    """List, show and branch sessions. Alone it lists them.
+    """List, show, branch and keep sessions. Alone it lists them.
 
     For example:
       treadle sessions
@@ -35,11 +35,18 @@ def default(
 
 @sessions.command("list")
 def list_all(
-    limit: Limit = 20, as_json: AsJson = False, url: Url = DEFAULT_URL, key: Key = None
+    limit: Limit = 20,
+    user: Annotated[str | None, typer.Option(help="Only those of this user.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Only with this tag; repeat it.")] = None,
+    archived: Annotated[bool, typer.Option("--archived", help="Only archived ones.")] = False,
+    as_json: AsJson = False,
+    url: Url = DEFAULT_URL,
+    key: Key = None,
 ) -> None:
     """List the newest sessions."""
     with connect(url, key) as client:
-        found = list(client.items(address("sessions"), limit))
+        filters = {"user": user, "tag": tag or None, "archived": "true" if archived else None}
+        found = list(client.items(address("sessions"), limit, **filters))
     if as_json:
         print_line(json_line(json.dumps(found)))
         return
@@ -66,9 +73,7 @@ def show(
     """Show a session."""
     with connect(url, key) as client:
         session = client.get(address("sessions", session_id))
-    _show(session, as_json=as_json)
-    if not as_json:
-        say(f'Go on: treadle run --session {session["id"]} "…"')
+    show_session(session, as_json=as_json)
 
 
 @sessions.command()
@@ -94,12 +99,29 @@ def fork(
     with connect(url, key) as client:
         path = address("sessions", session_id, "fork")
         made = client.post(path, {name: value for name, value in wish.items() if value})
-    _show(made, as_json=as_json)
-    if not as_json:
-        say(f'Go on: treadle run --session {made["id"]} "…"')
+    show_session(made, as_json=as_json)
 
 
-def _show(session: JsonObject, *, as_json: bool) -> None:
+@sessions.command()
+def rewind(
+    session_id: SessionId,
+    at: Annotated[str, typer.Argument(metavar="UUID", help="The last message that stays.")],
+    as_json: AsJson = False,
+    url: Url = DEFAULT_URL,
+    key: Key = None,
+) -> None:
+    """Take what came after a message out of the conversation.
+
+    The log keeps it, and files stay as they are.
+    """
+    with connect(url, key) as client:
+        path = address("sessions", session_id, "rewind")
+        rewound = client.post(path, {"at_message": at})
+    show_session(rewound, as_json=as_json)
+
+
+def show_session(session: JsonObject, *, as_json: bool) -> None:
+    """Print a session, and say how to go on with it."""
     if as_json:
         print_line(json_line(json.dumps(session)))
         return
@@ -109,6 +131,9 @@ def _show(session: JsonObject, *, as_json: bool) -> None:
             ("session", session["id"]),
             ("title", session["title"]),
             ("status", session["status"]),
+            ("tags", ", ".join(session["tags"]) or None),
+            ("user", session["user"]),
+            ("metadata", json.dumps(session["metadata"]) if session["metadata"] else None),
             ("active run", session["active_run_id"]),
             ("queued runs", session["queued_runs"] or None),
             ("runs", session["num_runs"]),
@@ -116,8 +141,11 @@ def _show(session: JsonObject, *, as_json: bool) -> None:
             ("options", json.dumps(session["options"])),
             ("workspace", json.dumps(session["workspace"])),
             ("forked from", session["parent_id"]),
+            ("ends with", session["last_message_uuid"]),
             ("last seq", session["last_seq"]),
             ("made", session["created_at"]),
             ("changed", session["updated_at"]),
         )
     )
+    if session["status"] != "archived":
+        say(f'Go on: treadle run --session {session["id"]} "…"')

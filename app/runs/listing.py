@@ -3,5 +3,6 @@
 from app.store.journal import Row as Row
 from app.store.runs import RunRow as RunRow
 from app.store.runs import list_runs as list_runs
+from app.store.session_lists import SessionFilter as SessionFilter
+from app.store.session_lists import list_sessions as list_sessions
 from app.store.sessions import SessionRow as SessionRow
-from app.store.sessions import list_sessions as list_sessions

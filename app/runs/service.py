@@ -9,6 +9,7 @@ from app.runs.callers import Callers
 from app.runs.commands import Commands
 from app.runs.live import Hub
 from app.runs.queries import Queries
+from app.runs.sessions import Sessions
 from app.runs.slots import StreamSlots
 from app.runs.worker import Worker
 from app.store.engine import Database
@@ -22,6 +23,7 @@ class Service:
     hub: Hub
     worker: Worker | None
     commands: Commands
+    sessions: Sessions
     queries: Queries
     callers: Callers
     meta: Callable[[], Mapping[str, Any]]

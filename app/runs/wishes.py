@@ -11,10 +11,13 @@ from ulid import ULID
 from app.domain.journal import ServiceEvent
 from app.domain.messages import Prompt
 from app.domain.options import AgentOptions
-from app.runs.workspaces import WorkspaceSource
+from app.errors import ValidationFailed
+from app.runs.workspaces import WorkspaceRules, WorkspaceSource, workspace_key
 from app.store.journal import service_body
 from app.store.queue import NewRun
+from app.store.sessions import NewSession
 
+MOST_METADATA = 50
 OnBusy = Literal["queue", "reject", "interrupt", "steer"]
 
 
@@ -27,6 +30,36 @@ class SessionWish:
     options: AgentOptions = AgentOptions()
     workspace: WorkspaceSource = WorkspaceSource()
     metadata: Mapping[str, Any] | None = None
+    tags: Sequence[str] = ()
+    user: str | None = None
+    is_continuation: bool = False
+    """Whether the newest session of this user, or of this place, is meant if there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForkWish:
+    """What a client says of a copy of a session."""
+
+    at_message: str | None = None
+    """The last message that is copied; None: the newest."""
+    id: str | None = None
+    title: str | None = None
+    """None, and so below: as the original has it."""
+    metadata: Mapping[str, Any] | None = None
+    tags: Sequence[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionChange:
+    """What a client wants otherwise about a session. None: as it is."""
+
+    title: str | None = None
+    """Empty: none."""
+    options: AgentOptions = AgentOptions()
+    metadata: Mapping[str, str | None] | None = None
+    """Merged; a null takes a name away."""
+    tags: Sequence[str] | None = None
+    is_archived: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +83,8 @@ class RunWish:
     recovery_policy: Literal["resume", "fail"] = "resume"
     max_attempts: int | None = None
     on_disconnect: Literal["continue", "cancel"] = "continue"
+    resume_at: str | None = None
+    """The last message of the conversation that it goes on with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +136,36 @@ def new_run(session_id: str, options: AgentOptions, wish: RunWish) -> NewRun:
         max_attempts=wish.max_attempts,
         on_disconnect=wish.on_disconnect,
     )
+
+
+def new_session(workspaces: WorkspaceRules, wish: SessionWish) -> NewSession:
+    """Give a session its id and its place. Raises `ValidationFailed`."""
+    session_id = wish.id or str(uuid.uuid4())
+    workspace = workspaces.place(wish.workspace)
+    return NewSession(
+        session_id,
+        wish.title,
+        wish.options.stored(),
+        workspace,
+        wish.metadata or {},
+        event_body(session_id, "session.created", {}),
+        wish.tags,
+        wish.user,
+        workspace_key(workspace),
+    )
+
+
+def merged_metadata(
+    what: str, old: Mapping[str, str], changes: Mapping[str, str | None]
+) -> dict[str, str]:
+    """Lay changes over metadata; a None takes a name away. Raises `ValidationFailed`."""
+    merged = {k: v for k, v in {**old, **changes}.items() if v is not None}
+    if len(merged) > MOST_METADATA:
+        raise ValidationFailed(
+            f"A {what} has {MOST_METADATA} names of metadata at the most.",
+            errors=[{"pointer": "/metadata", "code": "too_long", "message": "too many names"}],
+        )
+    return merged
 
 
 def event_body(

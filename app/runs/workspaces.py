@@ -18,6 +18,8 @@ class WorkspaceSource:
     source: Literal["empty", "directory"] = "empty"
     path: str | None = None
     """Host folder of a `directory` workspace."""
+    key: str | None = None
+    """The client's name for the place, shared by the sessions that belong to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +34,10 @@ class WorkspaceRules:
 
         `token` names the session's private folder on every host; it tells nothing.
         """
-        token = uuid.uuid4().hex
-        if wanted.source == "empty":
-            return {"source": "empty", "token": token}
-        folder = self.allowed(wanted.path or "")
-        return {"source": "directory", "token": token, "path": str(folder)}
+        placed = {"source": wanted.source, "token": uuid.uuid4().hex}
+        if wanted.source == "directory":
+            placed["path"] = str(self.allowed(wanted.path or ""))
+        return placed if wanted.key is None else {**placed, "key": wanted.key}
 
     def allowed(self, path: str) -> Path:
         """Give the real folder behind `path` when it may be worked in. Raises `ValidationFailed`."""
@@ -58,6 +59,12 @@ class WorkspaceRules:
                 "(TREADLE_WORKSPACE__ALLOW_ROOT_OWNED)"
             )
         return folder
+
+
+def workspace_key(placed: Mapping[str, Any]) -> str | None:
+    """Give what tells that sessions belong to one place: the client's name for it, or the folder."""
+    key: str | None = placed.get("key", placed.get("path"))
+    return key
 
 
 def _refused(why: str) -> ValidationFailed:

@@ -80,7 +80,7 @@ def new_rows(
     """Give a batch's rows in their order; `first` events come before its entries."""
     return [
         *(_service_row(event, session_id, run_id, now) for event in first),
-        *(_message_row(entry) for entry in batch.entries),
+        *(message_row(entry) for entry in batch.entries),
         *(_service_row(event, session_id, run_id, now) for event in batch.events),
     ]
 
@@ -222,19 +222,6 @@ async def was_stored(database: Database, lease: Lease, *, after: int) -> bool:
     return found
 
 
-async def seq_of(
-    database: Database, tenant_id: str, session_id: str, message_uuid: str
-) -> int | None:
-    """Give the seq of a message of a session, or None."""
-    seq: int | None = await database.raw.fetchval(
-        "SELECT seq FROM journal WHERE tenant_id = $1 AND session_id = $2 AND uuid = $3",
-        tenant_id,
-        session_id,
-        message_uuid,
-    )
-    return seq
-
-
 async def read(
     database: Database,
     tenant_id: str,
@@ -271,12 +258,16 @@ async def read(
 async def history(
     database: Database, tenant_id: str, session_id: str
 ) -> AsyncIterator[tuple[str | None, str, str | None]]:
-    """Give `(run_id, body, facts)` of every message of a session, oldest first, in pages."""
+    """Give `(run_id, body, facts)` of a session's conversation, oldest first, in pages.
+
+    What a rewind took out of it is left out.
+    """
     after = 0
     while True:
         rows = await database.raw.fetch(
             """SELECT seq, run_id, body, facts FROM journal
                WHERE tenant_id = $1 AND session_id = $2 AND seq > $3 AND kind = 'message'
+                 AND NOT seq <@ (SELECT dropped FROM sessions WHERE tenant_id = $1 AND id = $2)
                ORDER BY seq LIMIT $4""",
             tenant_id,
             session_id,
@@ -444,7 +435,8 @@ def ledger_columns(rows: Sequence[LedgerRow]) -> list[object]:
     return list(columns)
 
 
-def _message_row(entry: Entry) -> NewRow:
+def message_row(entry: Entry) -> NewRow:
+    """Give a message as a row on its way in."""
     message = entry.message
     return NewRow(
         "message",

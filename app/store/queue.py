@@ -28,6 +28,7 @@ from app.store.inbox import (
 )
 from app.store.journal import Lease
 from app.store.runs import Work
+from app.store.sessions import archived
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,21 +123,23 @@ async def enqueue(
 
     `is_next` puts it before all runs that wait. With a `host`, and when neither this session nor
     any other has older work, the run is claimed for it at once. Raises `NotFound` for an unknown
-    session, `IdTaken` for a message that was sent before, and `QueueFull`.
+    session, `SessionArchived`, `IdTaken` for a message that was sent before, and `QueueFull`.
     """
     session = (
         await connection.execute(
             sql(
                 """UPDATE sessions SET last_seq = last_seq + 1, num_runs = num_runs + 1,
-                     updated_at = clock_timestamp()
+                     updated_at = clock_timestamp(), prompted_at = clock_timestamp()
                    WHERE tenant_id = :tenant AND id = :session
-                   RETURNING last_seq, num_runs, parent_id IS NULL AS is_root"""
+                   RETURNING last_seq, num_runs, archived_at IS NOT NULL AS is_archived"""
             ),
             {"tenant": tenant_id, "session": session_id},
         )
     ).one_or_none()
     if session is None:
         raise NotFound("There is no such session.")
+    if session.is_archived:
+        raise archived()
     # The row is locked from here on, and each statement below sees what was committed before.
     values = _values(tenant_id, session_id, run, session.last_seq, host) | {"is_next": is_next}
     try:
@@ -148,7 +151,7 @@ async def enqueue(
     if row.epoch is None:
         return Enqueued(session.last_seq, row.ahead, None)
     lease = Lease(tenant_id, session_id, run.id, row.epoch)
-    is_new = session.num_runs == 1 and session.is_root
+    is_new = session.num_runs == 1 and not row.has_messages
     return Enqueued(
         session.last_seq, 0, Claim(lease, 1, 0, session.last_seq, is_new_session=is_new)
     )
@@ -157,7 +160,10 @@ async def enqueue(
 # Inserts run, prompts and event. Gives the new epoch when the host claimed the run, and how many
 # unfinished runs were there.
 _INSERT = f"""
-WITH mine AS (
+WITH last_message AS (
+  SELECT uuid FROM journal WHERE tenant_id = :tenant AND session_id = :session
+    AND (kind = 'message' OR type = 'session.rewound') ORDER BY seq DESC LIMIT 1),
+mine AS (
   UPDATE sessions SET owner = :host, epoch = epoch + 1, pending_steers = :steers,
     lease_expires_at = clock_timestamp() + make_interval(secs => :lease_s)
   WHERE :host <> '' AND tenant_id = :tenant AND id = :session
@@ -175,9 +181,7 @@ new_run AS (
     CASE WHEN m.epoch IS NULL THEN 0 ELSE 1 END,
     CASE WHEN m.epoch IS NULL THEN NULL ELSE CAST(:seq AS bigint) END,
     CASE WHEN m.epoch IS NULL THEN NULL ELSE clock_timestamp() END,
-    (SELECT uuid FROM journal WHERE tenant_id = :tenant AND session_id = :session
-       AND kind = 'message' ORDER BY seq DESC LIMIT 1),
-    :steers,
+    (SELECT uuid FROM last_message), :steers,
     greatest(CAST(:priority AS integer), CASE WHEN :is_next THEN (
       SELECT max(priority) + 1 FROM runs WHERE tenant_id = :tenant AND session_id = :session
         AND status = 'queued' AND attempt = 0) END),
@@ -191,7 +195,7 @@ prompts AS (
 event AS (
   INSERT INTO journal (tenant_id, session_id, seq, run_id, kind, type, body)
   VALUES (:tenant, :session, :seq, :run, 'service', 'run.queued', :queued))
-SELECT (SELECT epoch FROM mine) AS epoch,
+SELECT (SELECT epoch FROM mine) AS epoch, EXISTS (SELECT 1 FROM last_message) AS has_messages,
   (SELECT count(*) FROM runs WHERE tenant_id = :tenant AND session_id = :session
     AND status <> 'finished') AS ahead"""
 
@@ -286,7 +290,10 @@ started AS (
         AND j.session_id = r.session_id AND j.seq > r.claim_seq AND j.run_id = r.id
         AND j.kind = 'message') THEN 0
       ELSE r.stalled_attempts + 1 END,
-    started_at = coalesce(r.started_at, clock_timestamp())
+    started_at = coalesce(r.started_at, clock_timestamp()),
+    resumed_from = CASE WHEN r.attempt > 0 THEN r.resumed_from ELSE (
+      SELECT j.uuid FROM journal j WHERE j.tenant_id = r.tenant_id AND j.session_id = r.session_id
+        AND (j.kind = 'message' OR j.type = 'session.rewound') ORDER BY j.seq DESC LIMIT 1) END
   FROM next JOIN taken ON taken.tenant_id = next.tenant_id AND taken.id = next.session_id
   WHERE r.tenant_id = next.tenant_id AND r.id = next.run_id
   RETURNING r.tenant_id, r.id, r.attempt, r.stalled_attempts,

@@ -4,6 +4,7 @@ Many slow readers may replay at once, and a row may be large: a page is what eac
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from app.store.engine import Database
 from app.store.journal import PAGE, Row
@@ -20,14 +21,23 @@ class Page:
     has_more: bool
 
 
-async def read_page(database: Database, tenant_id: str, session_id: str, *, after: int) -> Page:
-    """Give the next rows beyond `after`."""
+async def read_page(
+    database: Database,
+    tenant_id: str,
+    session_id: str,
+    *,
+    after: int,
+    up_to: int | None = None,
+    of: Literal["rows", "messages", "conversation"] = "rows",
+) -> Page:
+    """Give the next rows beyond `after`: all, messages alone, or those that no rewind dropped."""
     found = await database.raw.fetch(
-        """SELECT seq, run_id, kind, type, body, at, found FROM (
+        f"""SELECT seq, run_id, kind, type, body, at, found FROM (
              SELECT *, count(*) OVER () AS found,
                     sum(octet_length(body)) OVER (ORDER BY seq) - octet_length(body) AS before
              FROM (SELECT seq, run_id, kind, type, body, at FROM journal
                    WHERE tenant_id = $1 AND session_id = $2 AND seq > $3
+                     AND ($6::bigint IS NULL OR seq <= $6) {_OF[of]}
                    ORDER BY seq LIMIT $4) AS page) AS measured
            WHERE before < $5 ORDER BY seq""",
         tenant_id,
@@ -35,7 +45,16 @@ async def read_page(database: Database, tenant_id: str, session_id: str, *, afte
         after,
         PAGE,
         PAGE_BYTES,
+        up_to,
     )
     rows = [Row(r["seq"], r["run_id"], r["kind"], r["type"], r["body"], r["at"]) for r in found]
     has_more = bool(found) and (found[0]["found"] == PAGE or found[0]["found"] > len(rows))
     return Page(rows, has_more)
+
+
+_OF = {
+    "rows": "",
+    "messages": "AND kind = 'message'",
+    "conversation": """AND kind = 'message'
+      AND NOT seq <@ (SELECT dropped FROM sessions WHERE tenant_id = $1 AND id = $2)""",
+}

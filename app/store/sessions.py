@@ -1,4 +1,4 @@
-"""Sessions: create, read, list, fork."""
+"""Sessions: create and read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ import orjson
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.errors import IdTaken
-from app.store.engine import Database, sql
+from app.errors import IdTaken, SessionArchived
+from app.store.engine import sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,11 @@ class NewSession:
     metadata: Mapping[str, Any]
     created_body: str
     """The `session.created` event, all but its `seq`."""
+    tags: Sequence[str] = ()
+    user: str | None = None
+    """Of the client's: who the session is for."""
+    workspace_key: str | None = None
+    """What it shares with other sessions of the same place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +54,29 @@ class SessionRow:
     inherited: Mapping[str, Any] | None = None
     parent_id: str | None = None
     forked_at: datetime | None = None
+    tags: Sequence[str] = ()
+    user: str | None = None
+    workspace_key: str | None = None
+    archived_at: datetime | None = None
+    requires_action: bool = False
+    """Whether its run waits for somebody's answer."""
+    version: int = 1
+    """Of what clients can edit; the log does not share it."""
 
 
-_SELECT = """
+SELECT = """
 SELECT s.id, s.title, s.options, s.workspace, s.metadata, s.last_seq, s.num_runs, s.cost_usd,
-  s.inherited, s.parent_id, s.forked_at, s.created_at, s.updated_at,
+  s.inherited, s.parent_id, s.forked_at, s.created_at, s.updated_at, s.tags,
+  EXISTS (SELECT 1 FROM runs r WHERE r.tenant_id = s.tenant_id AND r.session_id = s.id
+    AND r.status = 'requires_action') AS requires_action, s.end_user AS "user", s.workspace_key, s.archived_at, s.version,
   coalesce(s.lease_expires_at > clock_timestamp(), false) AS is_running,
   (SELECT r.id FROM runs r WHERE r.tenant_id = s.tenant_id AND r.session_id = s.id
     AND r.status NOT IN ('queued', 'finished') LIMIT 1) AS active_run_id,
   (SELECT count(*) FROM runs r WHERE r.tenant_id = s.tenant_id AND r.session_id = s.id
     AND r.status = 'queued') AS queued_runs,
   (SELECT j.uuid FROM journal j WHERE j.tenant_id = s.tenant_id AND j.session_id = s.id
-    AND j.kind = 'message' ORDER BY j.seq DESC LIMIT 1) AS last_message_uuid
+    AND (j.kind = 'message' OR j.type = 'session.rewound') ORDER BY j.seq DESC LIMIT 1)
+    AS last_message_uuid
 FROM sessions s WHERE s.tenant_id = :tenant """
 
 
@@ -71,9 +87,10 @@ async def create_session(connection: AsyncConnection, tenant_id: str, new: NewSe
             sql(
                 """
 WITH s AS (
-  INSERT INTO sessions (tenant_id, id, title, options, workspace, metadata, last_seq)
+  INSERT INTO sessions (tenant_id, id, title, options, workspace, metadata, tags, end_user,
+                        workspace_key, last_seq)
   VALUES (:tenant, :id, :title, CAST(:options AS jsonb), CAST(:workspace AS jsonb),
-          CAST(:metadata AS jsonb), 1))
+          CAST(:metadata AS jsonb), CAST(:tags AS text[]), :user, :workspace_key, 1))
 INSERT INTO journal (tenant_id, session_id, seq, kind, type, body)
 VALUES (:tenant, :id, 1, 'service', 'session.created', :created)"""
             ),
@@ -84,6 +101,9 @@ VALUES (:tenant, :id, 1, 'service', 'session.created', :created)"""
                 "options": orjson.dumps(new.options).decode(),
                 "workspace": orjson.dumps(new.workspace).decode(),
                 "metadata": orjson.dumps(new.metadata).decode(),
+                "tags": list(new.tags),
+                "user": new.user,
+                "workspace_key": new.workspace_key,
                 "created": new.created_body,
             },
         )
@@ -97,88 +117,12 @@ async def find_session(
     """Give a session, or None when the tenant has none of this id."""
     row = (
         await connection.execute(
-            sql(_SELECT + "AND s.id = :id"), {"tenant": tenant_id, "id": session_id}
+            sql(SELECT + "AND s.id = :id"), {"tenant": tenant_id, "id": session_id}
         )
     ).one_or_none()
     return SessionRow(**row._mapping) if row else None  # noqa: SLF001 - SQLAlchemy's public name
 
 
-async def list_sessions(
-    database: Database,
-    tenant_id: str,
-    *,
-    after: tuple[datetime, str] | None,
-    limit: int,
-    descending: bool,
-    is_running: bool | None = None,
-    parent_id: str | None = None,
-    metadata: Mapping[str, str] | None = None,
-) -> Sequence[SessionRow]:
-    """Give up to `limit` sessions by creation time, beyond the key `after`."""
-    compare, order = ("<", "DESC") if descending else (">", "ASC")
-    where = ""
-    values: dict[str, Any] = {"tenant": tenant_id, "limit": limit}
-    if after is not None:
-        where += f"AND (s.created_at, s.id) {compare} (:at, :id) "
-        values |= {"at": after[0], "id": after[1]}
-    if is_running is not None:
-        where += "AND coalesce(s.lease_expires_at > clock_timestamp(), false) = :is_running "
-        values["is_running"] = is_running
-    if parent_id is not None:
-        where += "AND s.parent_id = :parent "
-        values["parent"] = parent_id
-    if metadata:
-        where += "AND s.metadata @> CAST(:metadata AS jsonb) "
-        values["metadata"] = orjson.dumps(metadata).decode()
-    async with database.connect() as connection:
-        rows = await connection.execute(
-            sql(f"{_SELECT} {where} ORDER BY s.created_at {order}, s.id {order} LIMIT :limit"),
-            values,
-        )
-        return [SessionRow(**row._mapping) for row in rows]  # noqa: SLF001 - as above
-
-
-async def fork_session(
-    connection: AsyncConnection,
-    tenant_id: str,
-    parent_id: str,
-    new: NewSession,
-    *,
-    up_to_seq: int,
-    inherited: Mapping[str, Any],
-    forked_body: str,
-) -> None:
-    """Copy a session's messages up to `up_to_seq` into a new session. The original is untouched.
-
-    The copies speak of the new session; they belong to no run of it. Raises `IdTaken`.
-    """
-    await create_session(connection, tenant_id, new)
-    await connection.execute(
-        sql(
-            """
-WITH copied AS (
-  INSERT INTO journal (tenant_id, session_id, seq, kind, type, subtype, uuid, parent_tool_use_id,
-                       body, facts, at)
-  SELECT tenant_id, :id, 1 + row_number() OVER (ORDER BY seq), kind, type, subtype, uuid,
-    parent_tool_use_id,
-    replace(body, '"session_id":"' || session_id || '"', '"session_id":"' || :id || '"'),
-    facts, at
-  FROM journal WHERE tenant_id = :tenant AND session_id = :parent AND kind = 'message'
-    AND seq <= :up_to
-  RETURNING seq),
-s AS (
-  UPDATE sessions SET parent_id = :parent, forked_at = clock_timestamp(),
-    inherited = CAST(:inherited AS jsonb), last_seq = 2 + (SELECT count(*) FROM copied)
-  WHERE tenant_id = :tenant AND id = :id RETURNING last_seq)
-INSERT INTO journal (tenant_id, session_id, seq, kind, type, body)
-SELECT :tenant, :id, last_seq, 'service', 'session.forked', :forked FROM s"""
-        ),
-        {
-            "tenant": tenant_id,
-            "id": new.id,
-            "parent": parent_id,
-            "up_to": up_to_seq,
-            "inherited": orjson.dumps(inherited).decode(),
-            "forked": forked_body,
-        },
-    )
+def archived() -> SessionArchived:
+    """Give the refusal of a write to an archived session."""
+    return SessionArchived("The session is archived, so it can only be read. Unarchive it first.")

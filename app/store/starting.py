@@ -34,9 +34,10 @@ _START = f"""
 WITH mine AS (
   SELECT $1::text <> '' AND NOT EXISTS (SELECT 1 {CLAIMABLE}) AS is_ours),
 s AS (
-  INSERT INTO sessions (tenant_id, id, title, options, workspace, metadata, last_seq, num_runs,
-                        owner, epoch, pending_steers, lease_expires_at)
-  SELECT $3, $4, $5, $6::jsonb, $7::jsonb, $8::jsonb,
+  INSERT INTO sessions (tenant_id, id, title, options, workspace, metadata, tags, end_user,
+                        workspace_key, last_seq, num_runs, owner, epoch, pending_steers,
+                        lease_expires_at)
+  SELECT $3, $4, $5, $6::jsonb, $7::jsonb, $8::jsonb, $28, $29, $30,
     {QUEUED_SEQ} + is_ours::int * cardinality($21::text[]), 1,
     CASE WHEN is_ours THEN $1 END, is_ours::int, is_ours::int * $15::int,
     CASE WHEN is_ours THEN clock_timestamp() + make_interval(secs => $2) END
@@ -125,6 +126,9 @@ async def start_session(
             run.max_attempts,
             run.on_disconnect,
             *columns(opening),
+            list(session.tags),
+            session.user,
+            session.workspace_key,
         )
     except asyncpg.UniqueViolationError as error:
         if error.table_name == "sessions":
@@ -188,4 +192,7 @@ def new_session_row(session: NewSession, run_id: str, started: Started) -> Sessi
         created_at=started.session_created_at,
         updated_at=started.session_created_at,
         num_runs=1,
+        tags=session.tags,
+        user=session.user,
+        workspace_key=session.workspace_key,
     )

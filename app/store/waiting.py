@@ -35,24 +35,30 @@ class Held:
     """Whether a host holds a live lease."""
     pending_steers: int
     first: First | None
+    is_archived: bool = False
 
 
 async def hold_session(connection: AsyncConnection, tenant_id: str, session_id: str) -> Held:
     """Lock a session for the rest of the transaction. Raises `NotFound`."""
-    key = {"tenant": tenant_id, "session": session_id}
     session = (
         await connection.execute(
             sql(
                 """SELECT coalesce(lease_expires_at > clock_timestamp(), false) AS is_live,
-                     pending_steers
+                     pending_steers, archived_at IS NOT NULL AS is_archived
                    FROM sessions WHERE tenant_id = :tenant AND id = :session FOR NO KEY UPDATE"""
             ),
-            key,
+            {"tenant": tenant_id, "session": session_id},
         )
     ).one_or_none()
     if session is None:
         raise NotFound("There is no such session.")
     # A statement of its own: it sees what was committed while the lock was waited for.
+    first = await first_run(connection, tenant_id, session_id)
+    return Held(session.is_live, session.pending_steers, first, session.is_archived)
+
+
+async def first_run(connection: AsyncConnection, tenant_id: str, session_id: str) -> First | None:
+    """Give the unfinished run that is driven now, or is next; None when there is none."""
     run = (
         await connection.execute(
             sql(
@@ -62,11 +68,10 @@ async def hold_session(connection: AsyncConnection, tenant_id: str, session_id: 
                      AND status <> 'finished'
                    ORDER BY attempt > 0 DESC, priority DESC, queued_seq LIMIT 1"""
             ),
-            key,
+            {"tenant": tenant_id, "session": session_id},
         )
     ).one_or_none()
-    first = First(run.id, run.has_begun, run.is_cancelled) if run else None
-    return Held(session.is_live, session.pending_steers, first)
+    return First(run.id, run.has_begun, run.is_cancelled) if run else None
 
 
 async def hold_sessions_of(

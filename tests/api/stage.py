@@ -118,6 +118,11 @@ def scripted(*steps: object, text: str = "Do it.") -> str:
     return f"{text} <<script {json.dumps(steps)} >>"
 
 
+def spoken(blocks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Leave out what the service reminds the model of."""
+    return [b for b in blocks if not b.get("text", "").startswith("<system-reminder>")]
+
+
 def problem(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
     """Check that an answer is a whole problem; give its body."""
     assert answer.status_code == status, answer.text

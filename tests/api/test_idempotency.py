@@ -73,13 +73,19 @@ async def asked(client: httpx.AsyncClient, path: str, **given: Any) -> httpx.Res
 async def test_each_kind_of_write_is_answered_alike_when_it_is_repeated(stage: Stage) -> None:
     session, running = await busy(stage)
     waiting = await queued(stage)
+    idle = (await stage.run())["session_id"]
+    spoken = (await stage.client.get(f"/v1/sessions/{idle}/messages")).json()["data"][1]["uuid"]
     for method, path, body in (
         ("POST", "/v1/runs", {"prompt": "x"}),
         ("POST", "/v1/sessions", {"title": "t"}),
         ("POST", "/v1/sessions", {"run": {"prompt": "x"}}),
         ("POST", f"/v1/sessions/{session}/runs", {"prompt": "x"}),
-        ("POST", f"/v1/sessions/{session}/fork", {"title": "f"}),
-        ("POST", f"/v1/sessions/{session}/fork", None),
+        ("POST", f"/v1/sessions/{idle}/fork", {"title": "f"}),
+        ("POST", f"/v1/sessions/{idle}/fork", None),
+        ("PATCH", f"/v1/sessions/{idle}", {"title": "other"}),
+        ("POST", f"/v1/sessions/{idle}/rewind", {"at_message": spoken}),
+        ("POST", f"/v1/sessions/{idle}/archive", None),
+        ("POST", f"/v1/sessions/{idle}/unarchive", None),
         ("PATCH", f"/v1/runs/{waiting}", {"priority": 3}),
         ("DELETE", f"/v1/runs/{waiting}", None),
         ("POST", f"/v1/runs/{running}/cancel", {"reason": "r"}),

@@ -14,6 +14,8 @@ WITH_ID = [
     for method in operations
     if "{session_id}" in path or "{run_id}" in path
 ]
+BODIES = {"runs": {"prompt": "x"}, "rewind": {"at_message": RANDOM_SESSION}}
+"""What is needed to be understood at all."""
 
 
 @pytest.mark.parametrize(("method", "path"), WITH_ID, ids=[f"{m} {p}" for m, p in WITH_ID])
@@ -27,7 +29,7 @@ async def test_the_id_of_another_tenant_answers_as_one_that_nobody_has(
 
     async def shown(where: str) -> dict[str, Any]:
         for headers in ({}, {"last-event-id": "1"}):
-            body = {"prompt": "x"} if path.endswith("/runs") and method == "POST" else None
+            body = BODIES.get(path.rpartition("/")[2]) if method == "POST" else None
             answer = await stranger.request(method, where, json=body, headers=headers)
             found = problem(answer, 404, "not_found")
         return found | {"request_id": "", "instance": ""}

@@ -217,7 +217,7 @@ class Client:
             reader.waits_for.add(run["id"])
 
     async def _post(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Send it until a host has it, mostly with a key; `{}` when it was refused for good reason.
+        """Send it until a host has it, mostly with a key; `{}` when a prompt was refused for good reason.
 
         Some hosts are frozen, cut off or gone, and some clients hang up too early: an answer may
         be lost, and what it answered may be stored.
@@ -257,6 +257,6 @@ class Client:
             return {}
         if status == _CONFLICT and "session_busy" in said:
             self.load.done["busy refused"] += 1
-            return {}
+            return None if path.endswith("/fork") else {}
         self.load.flaws.append(f"POST {path}: {status} {said[:500]}")
         return None

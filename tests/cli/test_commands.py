@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 from tests.cli.conftest import Begin, Run, finish
@@ -162,6 +163,66 @@ async def test_sessions_are_listed_shown_and_forked(treadle: Run, service: Host)
     listed = json.loads((await treadle("sessions", "list", "--json")).out)
     assert {one["id"] for one in listed} == {session, forked["id"]}
     assert f"forked from  {session}" in (await treadle("sessions", "show", forked["id"])).out
+
+
+async def test_a_session_is_kept_found_and_put_away(treadle: Run, service: Host) -> None:
+    await treadle("run", scripted({"text": "hi"}), "--user", "me")
+    session = await session_of(service)
+    changed = await treadle(
+        *("sessions", "change", session, "--title", "T", "--tag", "ci", "--meta", "a=1")
+    )
+    assert "tags ci" in " ".join(changed.out.split())
+    shown = (await service.client.get(f"/v1/sessions/{session}")).json()
+    assert (shown["title"], shown["metadata"], shown["user"]) == ("T", {"a": "1"}, "me")
+    assert session in (await treadle("sessions", "list", "--tag", "ci", "--user", "me")).out
+    again = await treadle("run", scripted({"text": "more"}), "--continue", "--user", "me")
+    assert session in again.out
+    assert (await treadle("sessions", "archive", session)).status == 0
+    assert session not in (await treadle("sessions")).out
+    assert session in (await treadle("sessions", "list", "--archived")).out
+    refused = await treadle("run", "x", "--session", session)
+    assert (refused.status, "archived" in refused.err) == (2, True)
+    assert (await treadle("sessions", "unarchive", session)).status == 0
+
+
+async def test_a_session_is_rewound_and_gone_on_with_at_a_message(
+    treadle: Run, service: Host
+) -> None:
+    await treadle("run", scripted({"text": "one"}))
+    session = await session_of(service)
+    end = (await service.client.get(f"/v1/sessions/{session}")).json()["last_message_uuid"]
+    for arguments in (
+        ("run", scripted({"text": "two"}), "--session", session, "--resume-at", end),
+        ("sessions", "rewind", session, end),
+    ):
+        assert (await treadle(*arguments)).status == 0
+    shown = (await service.client.get(f"/v1/sessions/{session}")).json()
+    assert shown["last_message_uuid"] == end
+
+
+async def test_a_session_is_written_to_a_file_and_made_of_one(
+    treadle: Run, service: Host, tmp_path: Path
+) -> None:
+    await treadle("run", scripted({"text": "all done"}))
+    session = await session_of(service)
+    assert "## Assistant\n\nall done" in (await treadle("sessions", "export", session)).out
+    file = tmp_path / "s.jsonl"
+    written = await treadle(
+        *("sessions", "export", session, "--format", "claude-jsonl", "-o", str(file))
+    )
+    assert written.status == 0, written.err
+    made = await treadle("sessions", "import", str(file), "--title", "again", "--json")
+    assert json.loads(made.out)["title"] == "again"
+    assert made.err.startswith("2 messages came in; ")
+    file.write_text("{}\n")
+    refused = await treadle("sessions", "import", str(file))
+    assert refused.status == 2
+    assert "Line 1 of the transcript" in refused.err
+    kept = tmp_path / "kept.md"
+    kept.write_text("kept")
+    unknown = "00000000-0000-4000-8000-000000000000"
+    assert (await treadle("sessions", "export", unknown, "-o", str(kept))).status == 2
+    assert kept.read_text() == "kept"
 
 
 async def test_runs_are_listed_and_shown(treadle: Run, service: Host) -> None:

@@ -10,7 +10,9 @@ parse. Nothing but the standard library and the SDK is needed.
 import argparse
 import importlib
 import json
+import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -76,6 +78,7 @@ def main() -> int:
         live = list(live_messages(options.live, options.key))
         say(f"a live run sent {len(live)} messages and previews")
         troubles += [f"live {trouble}" for trouble in [*troubles_of(live), *missing_of(live)]]
+        troubles += unread_of(options.live, options.key, live)
     version = SDK.__version__
     say(f"claude-agent-sdk {version}: {len(files)} journals, {len(troubles)} troubles")
     return complain(troubles)
@@ -172,6 +175,29 @@ def frames(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
         elif not line and event:
             yield event, data
             event, data = "", ""
+
+
+def unread_of(base_url: str, key: str, live: list[Message]) -> Iterator[str]:
+    """Say what the SDK does not read of the live session's exported transcript."""
+    session_id = live[0]["session_id"]
+    address = urlsplit(base_url)
+    connection = HTTPConnection(address.hostname or "", address.port, timeout=60)
+    path = f"/v1/sessions/{session_id}/export?format=claude-jsonl"
+    connection.request("GET", path, headers={"Authorization": f"Bearer {key}"})
+    answer = connection.getresponse()
+    file = answer.read()
+    connection.close()
+    if answer.status != 200:
+        raise SystemExit(f"the export was refused: {answer.status} {file.decode()}")
+    with tempfile.TemporaryDirectory() as home:
+        project = Path(home) / "projects" / "-workspace"
+        project.mkdir(parents=True)
+        (project / f"{session_id}.jsonl").write_bytes(file)
+        os.environ["CLAUDE_CONFIG_DIR"] = home
+        read = [message.uuid for message in SDK.get_session_messages(session_id)]
+    said = [m["uuid"] for m in live if m["type"] in {"user", "assistant"}]
+    if read != said:
+        yield f"the exported transcript is read as {read}, not as {said}"
 
 
 def complain(troubles: list[str]) -> int:

@@ -11,6 +11,7 @@ from app.domain.usage import LedgerRow, Usage
 from app.errors import IdTaken
 from app.store import journal, queue
 from app.store.engine import Database
+from app.store.forking import fork_session
 from app.store.keys import (
     create_key,
     ensure_bootstrap_key,
@@ -21,14 +22,8 @@ from app.store.keys import (
 )
 from app.store.ledger import spend_json, spend_of, spends
 from app.store.runs import RunRow, find_run
-from app.store.sessions import (
-    NewSession,
-    SessionRow,
-    create_session,
-    find_session,
-    fork_session,
-    list_sessions,
-)
+from app.store.session_lists import list_sessions
+from app.store.sessions import NewSession, SessionRow, create_session, find_session
 from tests.store.seeds import DYING, TENANT, begun, dump, enqueue, last_batch, new_session, note
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tests.traces import differences_engine as engine
 from tests.traces import differences_loop as loop
+from tests.traces import differences_sessions as sessions
 from tests.traces import differences_structured as structured
 from tests.traces.normal import Form, form_of_trace
 from tests.traces.scenario import Scenario
@@ -56,6 +57,9 @@ def _apply(difference: Difference, form: Form, scenario: Scenario) -> None:
 
 
 DIFFERENCES = (
+    Difference(
+        "B29", "an unknown session is 404: no run, no result", sessions.unknown_sessions_are_refused
+    ),
     # what makes runs of its own comes first: the others look at the turns of our runs
     Difference("B17", "a crashed run goes on elsewhere", engine.crashed_runs_go_on),
     Difference("B29", "late prompts are runs of their own", engine.late_prompts_have_runs),

@@ -16,6 +16,7 @@ from tests.traces.normal import Json, Record
 from tests.traces.scenario import FILES, Prompt, Scenario, Start
 from tests.traces.stand_ins import StandIns
 from tests.traces.story import Act, Seen
+from tests.traces.turns import turns_of
 from tests.traces.watch import Watch
 
 SHOWN_WITHIN_S = 30
@@ -58,12 +59,21 @@ class HttpDriver:
 
     async def play(self, scenario: Scenario) -> Record:
         """Do to the service what was done in the recording; give what came of it all."""
+        if not scenario.prompts:
+            await self._is_refused(scenario.starts[0])
         async with AsyncExitStack() as stack:
             play = _Play(self, scenario, stack)
             for act in scenario.acts:
                 await play.do(act)
             messages = await play.shown()
         return Record(messages, self.messages_api.bodies(), self.stand_ins.events)
+
+    async def _is_refused(self, start: Start) -> None:
+        """Go on with a session that nobody knows."""
+        path = f"/v1/sessions/{uuid.uuid4()}/runs"
+        body = {"prompt": "Is anybody there?", "options": dict(start.options)}
+        answer = await self.serving.client.post(path, json=body)
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found"), answer.text
 
     def folder(self) -> Path:
         """Make a workspace with the files that every trace has."""
@@ -99,6 +109,8 @@ class _Play:
     sessions: list[str] = field(default_factory=list)
     """In the order of their symbolic names."""
     by_start: dict[int, str] = field(default_factory=dict)
+    workspace: Json = field(default_factory=dict)
+    """Of the newest session."""
     newest_run: str = ""
     watch: Watch | None = None
 
@@ -129,14 +141,19 @@ class _Play:
     async def _send(self, act: Act) -> None:
         prompts = [self.scenario.prompts[index] for index in act.prompts]
         start = self.scenario.starts[prompts[0].start]
-        if prompts[0].start not in self.by_start:
-            self.by_start[prompts[0].start] = await self._session(start)
-        session_id = self.by_start[prompts[0].start]
-        await self._look_on(session_id)
         body: Json = {
             "messages": [_input_message(prompt) for prompt in prompts],
             "options": dict(start.options),
         }
+        if start.is_continued and prompts[0].start not in self.by_start:
+            body |= {"continue_conversation": True, "workspace": self.workspace}
+            sent = await self.driver.post("/v1/runs", body)
+            self.by_start[prompts[0].start] = sent["session"]["id"]
+            return
+        if prompts[0].start not in self.by_start:
+            self.by_start[prompts[0].start] = await self._session(start)
+        session_id = self.by_start[prompts[0].start]
+        await self._look_on(session_id)
         if prompts[0].sending == "steer":
             body["on_busy"] = "steer"
         sent = await self.driver.post(f"/v1/sessions/{session_id}/runs", body)
@@ -150,12 +167,18 @@ class _Play:
             known = self.sessions[int(start.resume.removeprefix("session-")) - 1]
             if not start.is_fork:
                 return known
-            made = await self.driver.post(f"/v1/sessions/{known}/fork", {})
+            at = {"at_message": await self._first_answer()} if start.is_cut else {}
+            made = await self.driver.post(f"/v1/sessions/{known}/fork", at)
         else:
-            workspace = {"source": "directory", "path": str(self.driver.folder())}
-            made = await self.driver.post("/v1/sessions", {"workspace": workspace})
+            self.workspace = {"source": "directory", "path": str(self.driver.folder())}
+            made = await self.driver.post("/v1/sessions", {"workspace": self.workspace})
         self.sessions.append(str(made["id"]))
         return self.sessions[-1]
+
+    async def _first_answer(self) -> str:
+        """Give the uuid of the last answer of the first turn."""
+        (first, *_) = turns_of(await self._journal())
+        return str(next(m["uuid"] for m in reversed(first) if m["type"] == "assistant"))
 
     # -- looking on -----------------------------------------------------------------------
 

@@ -47,6 +47,10 @@ class Start:
     resume: str | None
     """The session that is gone on with, by its symbolic name."""
     is_fork: bool
+    is_continued: bool = False
+    """Whether the newest session of the same folder is gone on with."""
+    is_cut: bool = False
+    """Whether that is resumed at the last answer of its first turn, as the requests tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,8 @@ def scenario_of(lines: Sequence[Line]) -> Scenario:
         )
         for told in story.turns
     )
-    held_chars = _held_chars(prompts[0].steps[0], HELD_AFTER_EVENTS.get(name, 0))
+    events = HELD_AFTER_EVENTS.get(name, 0)
+    held_chars = _held_chars(prompts[0].steps[0], events) if events else 0
     return Scenario(name, starts, prompts, turns, tuple(story.acts), held_chars)
 
 
@@ -159,6 +164,8 @@ def _start(literals: Mapping[str, str]) -> Start:
     options = {name: ast.literal_eval(text) for name, text in given.items()}
     resume = options.pop("resume", None)
     is_fork = options.pop("fork_session", False)
+    is_continued = options.pop("continue_conversation", False)
+    is_cut = options.pop("resume_session_at", None) is not None
     if unknown := set(options) - _SAME_HERE:
         raise ValueError(f"no way to drive the option {min(unknown)!r} yet")
     rules = [rule for rule in options.pop("allowed_tools", []) if rule != _SERVER]
@@ -168,4 +175,6 @@ def _start(literals: Mapping[str, str]) -> Start:
         {**limits, **options, "allowed_tools": tools},
         re.sub("[<>]", "", resume) if resume else None,
         is_fork,
+        is_continued,
+        is_cut,
     )

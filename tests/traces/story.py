@@ -87,6 +87,10 @@ class Story:
         match line:
             case {"event": "query_start"}:
                 self._starts += 1
+            case {"event": "home_wiped"}:
+                # What one host had is gone: another one goes on.
+                self.acts.append(Act("crash", self._seen))
+                self._starts += 1
             case {"dir": "send", "type": "user"}:
                 self._send(has_uuid="uuid" in line["keys"])
             case {"dir": "send", "request": {"subtype": "interrupt"}}:

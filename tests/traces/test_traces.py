@@ -18,7 +18,7 @@ from tests.traces.scenario import read_trace, scenario_of, trace_names
 JOURNALS = os.environ.get("TREADLE_TRACE_JOURNALS")
 
 
-CRASHES = [name for name in trace_names() if name.startswith("crash_")]
+CRASHES = [name for name in trace_names() if name.startswith("crash_") or name == "store_basic"]
 
 
 @pytest.mark.requirement("engine:traces")

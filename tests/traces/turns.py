@@ -22,7 +22,8 @@ def turns_of(messages: Sequence[Json]) -> Iterator[list[Json]]:
             yield turn
             turn = []
         turn.append(message)
-    yield turn
+    if turn:
+        yield turn
 
 
 def responses_of(turn: Sequence[Json]) -> Iterator[list[Json]]:

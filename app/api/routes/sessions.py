@@ -1,25 +1,38 @@
-"""Sessions: create, read, prompt, fork."""
+"""Sessions: create, read, list, change, archive, prompt, fork, rewind."""
 
-from typing import Literal
+from dataclasses import astuple
+from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+import orjson
+from fastapi import APIRouter, Query, Request, Response
 
 from app.api.body import StrictRoute
 from app.api.deps import CallerDep, ServiceDep
 from app.api.paging import decode_cursor, list_tag, page_of
-from app.api.params import (
-    Limit,
-    Order,
-    RunStatuses,
-)
-from app.api.repeats import WriteDep
-from app.api.schemas.run_bodies import RunBody
+from app.api.params import METADATA_PARAMETER, Limit, MetadataFilter, Order, RunStatuses, SearchText
+from app.api.repeats import Write, WriteDep
+from app.api.schemas.run_bodies import PromptBody
 from app.api.schemas.runs import RunObject, RunPage
-from app.api.schemas.session_bodies import ForkBody, SessionBodyWithRun
-from app.api.schemas.sessions import CreatedSession, SessionObject, SessionPage, Started
+from app.api.schemas.session_bodies import (
+    ForkBody,
+    RewindBody,
+    SessionBodyWithRun,
+    SessionChangeBody,
+)
+from app.api.schemas.sessions import (
+    CreatedSession,
+    SessionObject,
+    SessionPage,
+    SessionStatus,
+    Started,
+)
 from app.api.starting import STARTED, begin
-from app.runs.listing import RunRow, SessionRow, list_runs, list_sessions
+from app.api.versions import ExpectedDep
+from app.runs.callers import Caller
+from app.runs.listing import RunRow, SessionFilter, SessionRow, list_runs, list_sessions
 from app.runs.once import Answer
+from app.runs.service import Service
+from app.runs.wishes import SessionChange
 
 router = APIRouter(tags=["sessions"], route_class=StrictRoute)
 
@@ -38,7 +51,7 @@ async def create(
     commands, first = service.commands, body.run
     if first is None:
         return await write.answer(
-            lambda once: commands.create_session(caller, body.wish(), once=once), _created
+            lambda once: service.sessions.create(caller, body.wish(), once=once), _created
         )
     return await write.answer(
         lambda once: commands.start(caller, body.wish(), first.wish(), once=once),
@@ -55,28 +68,42 @@ def _created(session: SessionRow, run: RunRow | None = None) -> Answer:
     )
 
 
-@router.get("/v1/sessions", operation_id="session_list", summary="List sessions")
+@router.get(
+    "/v1/sessions",
+    operation_id="session_list",
+    summary="List sessions",
+    openapi_extra=METADATA_PARAMETER,
+)
 async def list_all(
     service: ServiceDep,
     caller: CallerDep,
+    metadata: MetadataFilter,
     limit: Limit = 50,
     cursor: str | None = None,
     order: Order = "desc",
-    status: Literal["idle", "running"] | None = None,
+    status: SessionStatus | None = None,
     parent_id: str | None = None,
+    user: str | None = None,
+    tag: Annotated[list[str] | None, Query(description='Repeat it for "or".')] = None,
+    q: SearchText | None = None,
+    archived: Annotated[
+        bool | None, Query(description="Default: those that are not, unless `status` says so.")
+    ] = None,
 ) -> SessionPage:
-    """Give sessions by creation time."""
-    tag = list_tag(caller, order, "sessions", status, parent_id)
+    """Give sessions by creation time. `q` looks into titles and first prompts."""
+    if archived is None and status != "archived":
+        archived = False
+    wanted = SessionFilter(status, parent_id, user, sorted(tag or ()), metadata, archived, q)
+    list_name = list_tag(caller, order, "sessions", *astuple(wanted))
     rows = await list_sessions(
         service.database,
         caller.tenant_id,
-        after=decode_cursor(cursor, tag),
+        after=decode_cursor(cursor, list_name),
         limit=limit + 1,
         descending=order == "desc",
-        is_running=None if status is None else status == "running",
-        parent_id=parent_id,
+        wanted=wanted,
     )
-    page, following = page_of(rows, limit, tag)
+    page, following = page_of(rows, limit, list_name)
     return SessionPage(
         data=[SessionObject.of(row) for row in page],
         has_more=following is not None,
@@ -85,9 +112,81 @@ async def list_all(
 
 
 @router.get("/v1/sessions/{session_id}", operation_id="session_get", summary="Read a session")
-async def get(session_id: str, service: ServiceDep, caller: CallerDep) -> SessionObject:
+async def get(
+    session_id: str, service: ServiceDep, caller: CallerDep, response: Response
+) -> SessionObject:
     """Give the session."""
-    return SessionObject.of(await service.queries.session(caller.tenant_id, session_id))
+    shown = SessionObject.of(await service.queries.session(caller.tenant_id, session_id))
+    response.headers["ETag"] = shown.etag
+    return shown
+
+
+@router.patch(
+    "/v1/sessions/{session_id}",
+    operation_id="session_change",
+    summary="Change a session",
+    response_model=SessionObject,
+)
+async def change(
+    session_id: str,
+    service: ServiceDep,
+    caller: CallerDep,
+    write: WriteDep,
+    expects: ExpectedDep,
+    body: SessionChangeBody | None = None,
+) -> Response:
+    """Change title, tags, metadata, or the options of later runs; archive it, or take that back.
+
+    With `If-Match` only if nobody has edited it since you read it.
+    """
+    wish = (body or SessionChangeBody()).change()
+    return await _changed(service, caller, write, session_id, wish, expects)
+
+
+@router.post(
+    "/v1/sessions/{session_id}/archive",
+    operation_id="session_archive",
+    summary="Archive a session",
+    response_model=SessionObject,
+)
+async def archive(
+    session_id: str, service: ServiceDep, caller: CallerDep, write: WriteDep
+) -> Response:
+    """Let the session only be read from now on, and leave it out of lists. Safe to repeat."""
+    return await _changed(service, caller, write, session_id, SessionChange(is_archived=True))
+
+
+@router.post(
+    "/v1/sessions/{session_id}/unarchive",
+    operation_id="session_unarchive",
+    summary="Take a session out of the archive",
+    response_model=SessionObject,
+)
+async def unarchive(
+    session_id: str, service: ServiceDep, caller: CallerDep, write: WriteDep
+) -> Response:
+    """Let the session be prompted and edited again. Safe to repeat."""
+    return await _changed(service, caller, write, session_id, SessionChange(is_archived=False))
+
+
+async def _changed(
+    service: Service,
+    caller: Caller,
+    write: Write,
+    session_id: str,
+    wish: SessionChange,
+    expects: int | None = None,
+) -> Response:
+    answer = await write.answer(
+        lambda once: service.sessions.change(caller, session_id, wish, expects=expects, once=once),
+        _shown,
+    )
+    answer.headers["ETag"] = orjson.loads(answer.body)["etag"]
+    return answer
+
+
+def _shown(session: SessionRow, status: int = 200) -> Answer:
+    return Answer(status, SessionObject.of(session).model_dump_json())
 
 
 @router.post(
@@ -101,7 +200,7 @@ async def get(session_id: str, service: ServiceDep, caller: CallerDep) -> Sessio
 async def prompt(
     session_id: str,
     request: Request,
-    body: RunBody,
+    body: PromptBody,
     service: ServiceDep,
     caller: CallerDep,
     write: WriteDep,
@@ -156,16 +255,30 @@ async def fork(
     write: WriteDep,
     body: ForkBody | None = None,
 ) -> Response:
-    """Make a new session with this one's messages; this one is not touched."""
-    wish = body or ForkBody()
+    """Make a new session with this one's conversation; this one is not touched.
+
+    It may be at work: then name the message to branch at.
+    """
+    wish = (body or ForkBody()).wish()
     return await write.answer(
-        lambda once: service.commands.fork(
-            caller,
-            session_id,
-            at_message=wish.at_message,
-            title=wish.title,
-            new_id=wish.id,
-            once=once,
-        ),
-        lambda forked: Answer(201, SessionObject.of(forked).model_dump_json()),
+        lambda once: service.sessions.fork(caller, session_id, wish, once=once),
+        lambda forked: _shown(forked, 201),
+    )
+
+
+@router.post(
+    "/v1/sessions/{session_id}/rewind",
+    operation_id="session_rewind",
+    summary="Rewind the conversation",
+    response_model=SessionObject,
+)
+async def rewind(
+    session_id: str, body: RewindBody, service: ServiceDep, caller: CallerDep, write: WriteDep
+) -> Response:
+    """Take what came after a message out of the conversation. The log keeps it, files stay.
+
+    409 while the session has unfinished runs.
+    """
+    return await write.answer(
+        lambda once: service.sessions.rewind(caller, session_id, body.at_message, once=once), _shown
     )

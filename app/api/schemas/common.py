@@ -4,7 +4,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from app.domain.messages import wire_time
 
@@ -24,6 +24,21 @@ Metadata = Annotated[
     Field(max_length=50),
 ]
 """Bounded, since every list shows it."""
+MetadataChange = Annotated[
+    dict[
+        Annotated[str, StringConstraints(max_length=100)],
+        Annotated[str, StringConstraints(max_length=2000)] | None,
+    ],
+    Field(max_length=50),
+]
+"""Merged; a null takes a name away."""
+Tags = Annotated[
+    list[Annotated[str, StringConstraints(min_length=1, max_length=100)]],
+    Field(max_length=50),
+    AfterValidator(lambda tags: list(dict.fromkeys(tags))),
+]
+User = Annotated[str, Field(min_length=1, max_length=200, examples=["ext-user-77"])]
+"""Your id of the person that a session is for."""
 
 
 class In(BaseModel):

@@ -1,10 +1,11 @@
 """What a client says about a run."""
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
-from app.api.schemas.common import LONGEST_WAIT_S, In, Metadata, example
+from app.api.schemas.common import LONGEST_WAIT_S, In, Metadata, MetadataChange, Uuid, example
 from app.api.schemas.prompts import Messages, PromptText, wishes
 from app.domain.options import AgentOptions
 from app.runs.wishes import OnBusy, RunChange, RunWish
@@ -81,6 +82,22 @@ class RunBody(In):
         )
 
 
+class PromptBody(RunBody):
+    """A prompt for a session that is there."""
+
+    model_config = example(
+        prompt="Now do the same for the tests.", options={"max_budget_usd": "0.50"}
+    )
+
+    resume_at: Uuid | None = None
+    """The last message that stays in the conversation: the session is rewound to it first. Refused
+    while the session has unfinished runs, whatever `on_busy` says."""
+
+    def wish(self) -> RunWish:
+        """Give the command's form."""
+        return replace(super().wish(), resume_at=self.resume_at)
+
+
 class RunChangeBody(In):
     """What is to change about a run that waits. What is left out stays."""
 
@@ -92,16 +109,7 @@ class RunChangeBody(In):
     options: AgentOptions = AgentOptions()
     """Laid over the run's options."""
     priority: Priority | None = None
-    metadata: (
-        Annotated[
-            dict[
-                Annotated[str, StringConstraints(max_length=100)],
-                Annotated[str, StringConstraints(max_length=2000)] | None,
-            ],
-            Field(max_length=50),
-        ]
-        | None
-    ) = None
+    metadata: MetadataChange | None = None
     """Merged; a null takes a name away."""
 
     @model_validator(mode="after")

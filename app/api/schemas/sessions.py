@@ -10,6 +10,8 @@ from app.domain.messages import wire_time
 from app.domain.options import shown_options
 from app.runs.listing import RunRow, SessionRow
 
+SessionStatus = Literal["idle", "running", "requires_action", "archived"]
+
 
 class SessionCost(Out):
     session_usd: str
@@ -23,9 +25,12 @@ class SessionObject(Out):
 
     object: Literal["session"] = "session"
     id: str
-    status: Literal["idle", "running"]
-    """Derived from the lease: running while a host holds the session."""
+    status: SessionStatus
+    """Derived: running while a host holds the session, archived while it can only be read."""
     title: str | None
+    tags: list[str]
+    user: str | None
+    """Your id of the person that it is for."""
     active_run_id: str | None
     queued_runs: int
     last_seq: int
@@ -37,16 +42,21 @@ class SessionObject(Out):
     parent_id: str | None
     forked_at: str | None
     metadata: dict[str, str]
+    archived_at: str | None
     created_at: str
     updated_at: str
+    etag: str
+    """For `If-Match`: changes with what can be edited, not with the log."""
 
     @staticmethod
     def of(row: SessionRow) -> "SessionObject":
         """Show a session. The host's own folder names stay private."""
         return SessionObject(
             id=row.id,
-            status="running" if row.is_running else "idle",
+            status=_status(row),
             title=row.title,
+            tags=list(row.tags),
+            user=row.user,
             active_run_id=row.active_run_id,
             queued_runs=row.queued_runs,
             last_seq=row.last_seq,
@@ -60,8 +70,10 @@ class SessionObject(Out):
             parent_id=row.parent_id,
             forked_at=shown_time(row.forked_at),
             metadata=dict(row.metadata),
+            archived_at=shown_time(row.archived_at),
             created_at=wire_time(row.created_at),
             updated_at=wire_time(row.updated_at),
+            etag=f'"{row.version}"',
         )
 
 
@@ -69,6 +81,19 @@ class CreatedSession(SessionObject):
     """A new session, with its first run when one was asked for."""
 
     run: RunObject | None = None
+
+
+class Imported(Out):
+    messages: int
+    """Messages that the session begins with."""
+    skipped_lines: int
+    """Lines that are no part of the conversation: other branches, notes of the program."""
+
+
+class ImportedSession(SessionObject):
+    """A session that was made of a transcript."""
+
+    imported: Imported
 
 
 class SessionPage(Out):
@@ -111,3 +136,11 @@ class Started(Out):
 
 def _inherited(value: Mapping[str, Any] | None) -> Decimal:
     return sum((Decimal(part["cost_usd"]) for part in (value or {}).values()), Decimal(0))
+
+
+def _status(row: SessionRow) -> SessionStatus:
+    if row.archived_at is not None:
+        return "archived"
+    if row.requires_action:
+        return "requires_action"
+    return "running" if row.is_running else "idle"

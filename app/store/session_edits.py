@@ -1,0 +1,123 @@
+"""Changes of a session whose row the caller holds: title and the like, archive, rewind.
+
+Each is an event in the session's log; what clients saw stays there.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.store.engine import sql
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEdit:
+    """A session as it is to be."""
+
+    title: str | None
+    options: Mapping[str, Any]
+    metadata: Mapping[str, Any]
+    tags: Sequence[str]
+    is_archived: bool
+
+
+async def edit_session(
+    connection: AsyncConnection,
+    tenant_id: str,
+    session_id: str,
+    edit: SessionEdit,
+    events: Sequence[tuple[str, str]],
+) -> None:
+    """Change a session, and say so by events `(type, body)`."""
+    await connection.execute(
+        sql(
+            """
+WITH s AS (
+  UPDATE sessions SET title = :title, options = CAST(:options AS jsonb),
+    metadata = CAST(:metadata AS jsonb), tags = CAST(:tags AS text[]), version = version + 1,
+    archived_at = CASE WHEN :is_archived THEN coalesce(archived_at, clock_timestamp()) END,
+    updated_at = clock_timestamp(), last_seq = last_seq + cardinality(CAST(:types AS text[]))
+  WHERE tenant_id = :tenant AND id = :session RETURNING last_seq)
+INSERT INTO journal (tenant_id, session_id, seq, kind, type, body)
+SELECT :tenant, :session, s.last_seq - cardinality(CAST(:types AS text[])) + o, 'service', t, b
+FROM s, unnest(CAST(:types AS text[]), CAST(:bodies AS text[])) WITH ORDINALITY AS n(t, b, o)"""
+        ),
+        {
+            "tenant": tenant_id,
+            "session": session_id,
+            "title": edit.title,
+            "options": orjson.dumps(edit.options).decode(),
+            "metadata": orjson.dumps(edit.metadata).decode(),
+            "tags": list(edit.tags),
+            "is_archived": edit.is_archived,
+            "types": [kind for kind, _ in events],
+            "bodies": [body for _, body in events],
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A message of a session, as the end of a conversation."""
+
+    seq: int
+    is_dropped: bool
+    """Whether a rewind took it out of the conversation."""
+    is_newest: bool
+    """Whether nothing of the conversation comes after it."""
+
+
+async def find_mark(
+    connection: AsyncConnection, tenant_id: str, session_id: str, message_uuid: str
+) -> Mark | None:
+    """Look a message up, or give None when the session has none of this uuid."""
+    row = (
+        await connection.execute(
+            sql(
+                """
+SELECT j.seq, j.seq <@ s.dropped AS is_dropped,
+  NOT EXISTS (SELECT 1 FROM journal n WHERE n.tenant_id = :tenant AND n.session_id = :session
+    AND n.seq > j.seq AND n.kind = 'message' AND NOT n.seq <@ s.dropped) AS is_newest
+FROM journal j JOIN sessions s ON s.tenant_id = j.tenant_id AND s.id = j.session_id
+WHERE j.tenant_id = :tenant AND j.session_id = :session AND j.kind = 'message' AND j.uuid = :uuid"""
+            ),
+            {"tenant": tenant_id, "session": session_id, "uuid": message_uuid},
+        )
+    ).first()
+    return Mark(**row._mapping) if row else None  # noqa: SLF001 - SQLAlchemy's public name
+
+
+async def rewind_session(
+    connection: AsyncConnection,
+    tenant_id: str,
+    session_id: str,
+    *,
+    after_seq: int,
+    message_uuid: str,
+    rewound_body: str,
+) -> None:
+    """Take what comes after `after_seq` out of the conversation; the log keeps it.
+
+    The event has the uuid of the message that is the last one now.
+    """
+    await connection.execute(
+        sql(
+            """
+WITH s AS (
+  UPDATE sessions SET last_seq = last_seq + 1, updated_at = clock_timestamp(),
+    dropped = dropped + int8multirange(int8range(:after, last_seq, '(]'))
+  WHERE tenant_id = :tenant AND id = :session RETURNING last_seq)
+INSERT INTO journal (tenant_id, session_id, seq, kind, type, uuid, body)
+SELECT :tenant, :session, last_seq, 'service', 'session.rewound', :uuid, :rewound FROM s"""
+        ),
+        {
+            "tenant": tenant_id,
+            "session": session_id,
+            "after": after_seq,
+            "uuid": message_uuid,
+            "rewound": rewound_body,
+        },
+    )
