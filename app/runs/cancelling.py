@@ -28,6 +28,8 @@ class Cancelled:
 
     run: RunRow
     is_already_finished: bool
+    asked_seq: int | None = None
+    """Of the event that tells it of a run that has begun; None when it was told before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +112,10 @@ class Canceller:
         run = await self._again(connection, run_id)
         if run.status == "finished":
             return Cancelled(run, is_already_finished=True)
-        await queue.request_cancel(connection, self.tenant_id, run_id, reason)
+        seq = await queue.request_cancel(connection, self.tenant_id, run_id, reason)
         if _is_waiting(run):
             await self._end_unstarted(connection, run)
-        return Cancelled(await self._again(connection, run_id), is_already_finished=False)
+        return Cancelled(await self._again(connection, run_id), False, seq)  # noqa: FBT003 - is_already_finished
 
     async def _again(self, connection: AsyncConnection, run_id: str) -> RunRow:
         run = await find_run(connection, self.tenant_id, run_id)

@@ -62,8 +62,10 @@ class Teller:
         if run.status == "finished" and run.last_seq is not None:
             self.hub.grew(tenant_id, run.session_id, run.last_seq)
             self._wake()  # another run of the session may be next now
-        else:
-            self._stop(run.id)
+            return
+        if cancelled.asked_seq is not None:
+            self.hub.grew(tenant_id, run.session_id, cancelled.asked_seq)
+        self._stop(run.id)
 
     def _stop(self, run_id: str) -> None:
         if self.worker is None or not self.worker.cancel(run_id):

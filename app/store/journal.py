@@ -23,6 +23,8 @@ from app.domain.usage import LedgerRow
 from app.errors import LeaseLost
 from app.store.engine import Database
 
+CANCEL_REQUESTED = "run.cancel_requested"
+"""The only row of a run that is driven which its owner has not written."""
 PAGE = 500
 """Rows read at a time."""
 
@@ -205,7 +207,7 @@ SELECT last_seq FROM s"""
 async def was_stored(database: Database, lease: Lease, *, after: int) -> bool:
     """Say whether the run has a row beyond `after`: was an append stored after all?
 
-    Nobody but its owner writes rows of a run that is driven. Waits for an append that the server
+    Nobody but its owner writes rows of a run that is driven, save that its cancel is asked for. Waits for an append that the server
     is still at, though its client heard of no end.
     """
     key = (lease.tenant_id, lease.session_id)
@@ -214,10 +216,11 @@ async def was_stored(database: Database, lease: Lease, *, after: int) -> bool:
     )
     found: bool = await database.raw.fetchval(
         """SELECT EXISTS (SELECT 1 FROM journal WHERE tenant_id = $1 AND session_id = $2
-             AND seq > $3 AND run_id = $4)""",
+             AND seq > $3 AND run_id = $4 AND type <> $5)""",
         *key,
         after,
         lease.run_id,
+        CANCEL_REQUESTED,
     )
     return found
 

@@ -7,6 +7,7 @@ All times are the database's.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -14,6 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.agent.state import LoopState
+from app.domain.journal import ServiceEvent
 from app.domain.messages import Prompt, encode_message
 from app.domain.results import ErrorResult
 from app.domain.runs import EndReason
@@ -26,7 +28,7 @@ from app.store.inbox import (
     prompts_json,
     refusal,
 )
-from app.store.journal import Lease
+from app.store.journal import CANCEL_REQUESTED, Lease, service_body
 from app.store.runs import Work
 from app.store.sessions import archived
 
@@ -363,17 +365,43 @@ async def request_cancel(
     reason: str | None,
     *,
     end_reason: EndReason = "cancelled",
-) -> None:
-    """Ask for a run's cancel; the first request's time and reasons stay."""
-    await connection.execute(
+) -> int | None:
+    """Ask for a run's cancel; the first request's time and reasons stay.
+
+    Of a run that has begun the session's log tells it: gives that event's seq. The session is
+    locked already, or nobody's.
+    """
+    values = {"tenant": tenant_id, "run": run_id}
+    asked = (
+        await connection.execute(
+            sql(
+                """UPDATE runs SET cancel_requested_at = clock_timestamp(), cancel_reason = :reason,
+                     cancel_end_reason = :end_reason
+                   WHERE tenant_id = :tenant AND id = :run AND status <> 'finished'
+                     AND cancel_requested_at IS NULL
+                   RETURNING session_id, attempt > 0 AS has_begun"""
+            ),
+            values | {"reason": reason, "end_reason": end_reason},
+        )
+    ).one_or_none()
+    if asked is None or not asked.has_begun:
+        return None
+    event = ServiceEvent(CANCEL_REQUESTED, {"reason": reason, "end_reason": end_reason})
+    body = service_body(event, asked.session_id, run_id, datetime.now(UTC))
+    seq: int = await connection.scalar(
         sql(
-            """UPDATE runs SET cancel_requested_at = clock_timestamp(), cancel_reason = :reason,
-                 cancel_end_reason = :end_reason
-               WHERE tenant_id = :tenant AND id = :run AND status <> 'finished'
-                 AND cancel_requested_at IS NULL"""
+            f"""
+WITH s AS (
+  UPDATE sessions SET last_seq = last_seq + 1, updated_at = clock_timestamp()
+  WHERE tenant_id = :tenant AND id = :session RETURNING last_seq),
+j AS (
+  INSERT INTO journal (tenant_id, session_id, seq, run_id, kind, type, body)
+  SELECT :tenant, :session, last_seq, :run, 'service', '{CANCEL_REQUESTED}', :body FROM s)
+SELECT last_seq FROM s"""
         ),
-        {"tenant": tenant_id, "run": run_id, "reason": reason, "end_reason": end_reason},
+        values | {"session": asked.session_id, "body": body},
     )
+    return seq
 
 
 async def cancel_end_reason(database: Database, lease: Lease) -> EndReason:

@@ -9,9 +9,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from tests.chaos.checks_log import BESIDE
 from tests.chaos.evidence import Evidence, Record, token_of
 
-BY_CLIENTS = frozenset({"run.queued"})
 _EPSILON_USD = Decimal("1e-9")
 """Totals are JSON numbers."""
 _LATE_S = 1.0
@@ -46,7 +46,7 @@ def one_owner(found: Evidence) -> Iterator[str]:
 
 def _is_clients(entry: Record, found: Evidence) -> bool:
     run = found.runs.get(entry["run_id"])
-    return entry["type"] in BY_CLIENTS or run is None or run["attempt"] == 0
+    return entry["type"] in BESIDE or run is None or run["attempt"] == 0
 
 
 def requests_by_owners(found: Evidence) -> Iterator[str]:

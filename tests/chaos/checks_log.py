@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from itertools import chain, pairwise
 from typing import Any
 
+from app.store.journal import CANCEL_REQUESTED
 from tests.chaos.evidence import Evidence, Record
 from tests.chaos.readers import Reader, fingerprint
 
 _TOKEN = re.compile(r"echo (\S+) >> ")
 BEGUN = frozenset({"run.started", "run.attempt"})
-BESIDE = frozenset({"run.queued"})
+BESIDE = frozenset({"run.queued", CANCEL_REQUESTED})
 """Rows of a run that the client's request writes, while another run may be under way."""
 
 

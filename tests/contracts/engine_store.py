@@ -406,9 +406,10 @@ class EngineStoreContract:
     async def test_the_first_cancel_is_remembered_and_told_to_each_owner(self, pen: Pen) -> None:
         claim = await pen.begun()
         run_id = claim.lease.run_id
-        await pen.store.request_cancel("default", run_id, "first", end_reason="superseded")
+        seq = await pen.store.request_cancel("default", run_id, "first", end_reason="superseded")
+        assert (await pen.kinds(claim.lease.session_id))[-1] == (seq, "run.cancel_requested")
         before = await pen.store.dump()
-        await pen.store.request_cancel("default", run_id, "second")
+        assert await pen.store.request_cancel("default", run_id, "second") is None
         assert await pen.store.dump() == before
         assert await pen.store.cancel_end_reason(claim.lease) == "superseded"
         taken = await pen.lost(claim)

@@ -203,10 +203,15 @@ class MemoryStore:
         reason: str | None,
         *,
         end_reason: EndReason = "cancelled",
-    ) -> None:
+    ) -> int | None:
         run = self._runs[tenant_id, run_id]
-        if run.status != "finished" and run.cancel_end_reason is None:
-            run.cancel_end_reason, run.cancel_reason = end_reason, reason
+        if run.status == "finished" or run.cancel_end_reason is not None:
+            return None
+        run.cancel_end_reason, run.cancel_reason = end_reason, reason
+        if not run.attempt:
+            return None
+        told = {"reason": reason, "end_reason": end_reason}
+        return self._add_event(run.session, run, ServiceEvent("run.cancel_requested", told)).seq
 
     async def cancel_end_reason(self, lease: Lease) -> EndReason:
         run = self._runs[lease.tenant_id, lease.run_id]

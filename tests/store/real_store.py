@@ -89,9 +89,11 @@ class RealStore:
 
     async def request_cancel(
         self, tenant_id: str, run_id: str, reason: str | None, *, end_reason: Any = "cancelled"
-    ) -> None:
+    ) -> int | None:
         async with self.database.begin() as connection:
-            await queue.request_cancel(connection, tenant_id, run_id, reason, end_reason=end_reason)
+            return await queue.request_cancel(
+                connection, tenant_id, run_id, reason, end_reason=end_reason
+            )
 
     async def cancel_end_reason(self, lease: Lease) -> str:
         return await queue.cancel_end_reason(self.database, lease)

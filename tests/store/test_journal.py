@@ -356,3 +356,16 @@ async def test_pages_are_cut_by_seq_run_kind_and_type(database: Database) -> Non
     assert await read(run_id=claim.lease.run_id, limit=2) == [2, 3]
     other = await journal.read(database, "another-tenant", claim.lease.session_id)
     assert other == []
+
+
+async def test_that_a_cancel_was_asked_for_is_not_taken_for_an_append_of_the_owner(
+    database: Database,
+) -> None:
+    claim = await begun(database)
+    async with database.begin() as connection:
+        seq = await queue.request_cancel(connection, TENANT, claim.lease.run_id, "enough")
+    assert seq == claim.last_seq + 1
+    assert not await journal.was_stored(database, claim.lease, after=claim.last_seq)
+    (row,) = await journal.append(database, claim.lease, Batch((note(claim),)))
+    assert row.seq == seq + 1
+    assert await journal.was_stored(database, claim.lease, after=claim.last_seq)
