@@ -81,6 +81,9 @@ class ModelSettings(_Group):
     (`disabled`, `between_tools` or `never`), `off_efforts` (levels that go with that)."""
     rate_limit_near: Annotated[float, Field(gt=0, le=1)] = 0.8
     """Share of the provider's rate limit at which runs are told that it is near."""
+    auto_compact: bool = True
+    """Whether a conversation that has nearly filled its model's window is compacted by itself. Off:
+    a run whose next request would not fit ends."""
     connect_s: Positive = 10.0
     """Longest wait for a connection."""
     first_byte_s: Positive = 120.0

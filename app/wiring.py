@@ -18,6 +18,7 @@ from ulid import ULID
 from app.agent.effects import Clock, Effects, Inbox, Model, Models
 from app.agent.retries import RetryRules
 from app.agent.state import RunInfo
+from app.compaction.window import Window
 from app.domain.briefing import Briefing
 from app.domain.options import AgentOptions
 from app.domain.tools import ToolSpec
@@ -29,7 +30,9 @@ from app.errors import (
     WorkspaceUnavailable,
 )
 from app.providers.anthropic import AnthropicModel, Timeouts
+from app.providers.catalog import ModelCatalog
 from app.providers.demo import demo_model_server
+from app.providers.endpoint import messages_url, request_headers
 from app.providers.pool import model_http_client
 from app.providers.pricing import PriceTable
 from app.providers.registry import DEMO_MODEL, HOW_TO_SET_A_KEY, ProviderSet, resolve_model
@@ -49,6 +52,7 @@ from app.runs.relay import open_relay
 from app.runs.service import Service
 from app.runs.sessions import Sessions
 from app.runs.slots import StreamSlots
+from app.runs.window import WindowReader
 from app.runs.worker import Worker, open_worker
 from app.runs.workspaces import WorkspaceRules
 from app.sandbox.bubblewrap import BubblewrapSandbox
@@ -194,11 +198,17 @@ class HostParts:
     retries: RetryRules
     tool_progress_s: float
     max_output_attempts: int
+    auto_compact: bool
+    catalog: ModelCatalog | None
+    """Asks the provider about models; None where there is no provider."""
     version: str
     decoder: Decoder
 
     def describe(self, lease: Lease, work: Work) -> RunInfo:
         options = AgentOptions.model_validate(dict(work.options))
+        model = options.model or ""
+        if self.catalog is not None and model != DEMO_MODEL:
+            self.catalog.want(model)
         return RunInfo(
             session_id=lease.session_id,
             run_id=lease.run_id,
@@ -209,6 +219,7 @@ class HostParts:
             sandbox=self.sandbox,
             retries=self.retries,
             max_output_attempts=self.max_output_attempts,
+            window=Window(self.stamps.models.limits(model).context_window, self.auto_compact),
             elapsed_ms=work.elapsed_ms,
             began_s=self.stamps.clock.monotonic(),
         )
@@ -225,8 +236,7 @@ class HostParts:
         return name if self.sandbox == "none" else f"{name}; commands run in a sandbox, offline"
 
     def specs(self, info: RunInfo) -> Sequence[ToolSpec]:
-        disabled = self._disabled(info.options)
-        specs = tuple(tool.spec for tool in self.tools if tool.spec.name not in disabled)
+        specs = offered(self.tools, info.options)
         output = info.options.output_format
         return (*specs, output_spec(output.json_schema)) if output else specs
 
@@ -250,7 +260,7 @@ class HostParts:
                     self.tools,
                     workspace,
                     self._sandbox(place),
-                    disabled=self._disabled(options),
+                    disabled=_disabled(self.tools, options),
                     decoder=self.decoder,
                 ),
                 lambda: asyncio.to_thread(self._prepare, work, place),
@@ -317,12 +327,19 @@ class HostParts:
             return BubblewrapSandbox(place.dirs, self.programs, place.uid, place.gid)
         return Unsandboxed(place.dirs, self.programs, place.uid, place.gid)
 
-    def _disabled(self, options: AgentOptions) -> frozenset[str]:
-        names = {tool.spec.name for tool in self.tools}
-        removed = set(options.disallowed_tools)
-        if options.tools is not None:
-            removed |= names - set(options.tools)
-        return frozenset(removed & names)
+
+def offered(tools: Sequence[Tool[Any]], options: AgentOptions) -> Sequence[ToolSpec]:
+    """Give the tools that a run is offered."""
+    disabled = _disabled(tools, options)
+    return tuple(tool.spec for tool in tools if tool.spec.name not in disabled)
+
+
+def _disabled(tools: Sequence[Tool[Any]], options: AgentOptions) -> frozenset[str]:
+    names = {tool.spec.name for tool in tools}
+    removed = set(options.disallowed_tools)
+    if options.tools is not None:
+        removed |= names - set(options.tools)
+    return frozenset(removed & names)
 
 
 # -- the service ------------------------------------------------------------------------------
@@ -353,6 +370,7 @@ async def open_service(
         rules = WorkspaceRules(
             settings.workspace.allowed_roots, settings.workspace.allow_root_owned
         )
+        tools = _all_tools(extra_tools)
         worker: Worker | None = None
         if role != "api":
             parts = HostParts(
@@ -360,7 +378,7 @@ async def open_service(
                 database=database,
                 hub=hub,
                 providers=providers,
-                tools=_all_tools(extra_tools),
+                tools=tools,
                 sessions_dir=sessions_dir,
                 programs=programs,
                 rules=rules,
@@ -370,6 +388,8 @@ async def open_service(
                 retries=_retry_rules(settings.model),
                 tool_progress_s=settings.stream.tool_progress_s,
                 max_output_attempts=settings.limits.structured_output_attempts,
+                auto_compact=settings.model.auto_compact,
+                catalog=await _open_catalog(stack, settings, prices),
                 version=version(),
                 decoder=Decoder(),
             )
@@ -390,6 +410,7 @@ async def open_service(
             )
             await _keep_running(stack, Indexer(database).forever)
         policy = _policy(settings, providers, stamps.models)
+        queries = Queries(database, hub)
         service = Service(
             database=database,
             hub=hub,
@@ -405,7 +426,8 @@ async def open_service(
                 settings.engine.queue_per_session,
             ),
             sessions=Sessions(database, hub, policy, rules),
-            queries=Queries(database, hub),
+            queries=queries,
+            window=_window_reader(settings, queries, stamps.models, tools),
             callers=Callers(database),
             meta=lambda: _meta(settings),
             stream_heartbeat_s=settings.stream.heartbeat_s,
@@ -515,6 +537,35 @@ async def _open_providers(stack: AsyncExitStack, settings: Settings) -> Provider
     )
 
 
+async def _open_catalog(
+    stack: AsyncExitStack, settings: Settings, prices: PriceTable
+) -> ModelCatalog | None:
+    if not settings.has_provider:
+        return None
+    model = settings.model
+    catalog = ModelCatalog(
+        await stack.enter_async_context(model_http_client()),
+        messages_url(model.base_url),
+        request_headers(_secret(model.api_key), _secret(model.auth_token), model.extra_headers),
+        prices.learn,
+    )
+    await _keep_running(stack, catalog.ask_forever)
+    return catalog
+
+
+def _window_reader(
+    settings: Settings, queries: Queries, models: Models, tools: Sequence[Tool[Any]]
+) -> WindowReader:
+    def describe(session_id: str, stored: Mapping[str, Any]) -> RunInfo:
+        given = AgentOptions.model_validate(dict(stored))
+        model = resolve_model(given.model, settings.model.aliases, settings.model.default)
+        window = Window(models.limits(model).context_window, settings.model.auto_compact)
+        options = given.model_copy(update={"model": model})
+        return RunInfo(session_id, "", options, window=window)
+
+    return WindowReader(queries, describe, lambda info: offered(tools, info.options))
+
+
 def _secret(value: SecretStr | None) -> str | None:
     return value.get_secret_value() if value else None
 
@@ -560,7 +611,7 @@ def _meta(settings: Settings) -> Mapping[str, Any]:
         "wire": {"claude_code_version": f"{version()} (Treadle)", "claude_agent_sdk": SDK_VERSION},
         "features": [
             *("runs", "sessions", "fork", "rewind", "continue", "export", "import", "search"),
-            *("sse", "previews", "cancel"),
+            *("sse", "previews", "cancel", "compact"),
         ],
         "sandbox": settings.sandbox,
         "models": {

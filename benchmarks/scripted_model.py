@@ -159,6 +159,9 @@ class ScriptedModel(asyncio.Protocol):
         if target.startswith("/v1/messages"):
             await self._answer(newest_plan(body) or Plan(id="none"), arrived_ns)
             return
+        if target.startswith("/v1/models/"):
+            self._transport.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
+            return
         reply: object = {}
         if target == "/log":
             reply = self._book.taken_log()

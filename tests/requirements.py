@@ -123,6 +123,25 @@ REQUIREMENTS: dict[str, Requirement] = {
     "loop:resume": Requirement(
         "A run resumed from any stored prefix ends as the uninterrupted one.", "ours"
     ),
+    "loop:compaction": Requirement(
+        "Near the window's end a summary takes the place of older messages; the newest stay.",
+        "B15",
+    ),
+    "loop:compaction-keeps-pairs": Requirement(
+        "A compaction parts no call from its result; the cached prefix stays as it is.", "B15"
+    ),
+    "loop:compaction-takeover": Requirement(
+        "A host that dies while it summarises is followed by one summary.", "ours"
+    ),
+    "loop:compact-command": Requirement(
+        "/compact is a run that makes no answer but a summary.", "loop 8"
+    ),
+    "loop:too-long": Requirement(
+        "A prompt that is too long is compacted and sent again, twice at the most.", "loop 8"
+    ),
+    "loop:fold-from-compaction": Requirement(
+        "A fold from the last compaction on gives what the whole journal gives.", "ours"
+    ),
     "loop:resume-open-calls": Requirement(
         "After a crash read-only calls run again; others are told as unknown.", "ours"
     ),

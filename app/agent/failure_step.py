@@ -2,17 +2,14 @@
 
 from app.agent.effects import Effects, Stamps
 from app.agent.finish_step import budget_spent, result_batch
+from app.agent.results import status_entry, synthetic_entry
 from app.agent.retries import FallbackTrigger, fallback_trigger, may_retry, retry_delay_s
 from app.agent.state import Advance, LoopState
-from app.domain.blocks import TextBlock
+from app.agent.steps import can_make_room
 from app.domain.journal import Batch, Entry
 from app.domain.messages import (
-    ApiMessage,
     ApiRetryMessage,
-    AssistantMessage,
     ModelFallbackMessage,
-    WireUsage,
-    wire_time,
 )
 from app.domain.model import ModelRequest
 from app.domain.results import TerminalReason
@@ -35,6 +32,9 @@ def after_failure(
     `ledger` holds what the try has cost. Nothing of its response is kept (decisions B26).
     """
     spent = state.apply(Batch(ledger=ledger))
+    if isinstance(error, ContextTooLong) and can_make_room(state):
+        told = status_entry("compacting", state, effects, chars=0)
+        return state.after(Batch((told,), ledger)), 0.0
     rules = state.run.retries
     failures = (*state.failures, error.category)
     fallback = state.run.options.fallback_model
@@ -49,7 +49,7 @@ def after_failure(
         return state.after(Batch((told,), ledger)), 0.0
     attempt = len(failures)
     delay_s = retry_delay_s(attempt, error, effects.clock.jitter(), rules)
-    told = _retry(error, attempt, delay_s, state, effects)
+    told = retry_entry(error, attempt, delay_s, state, effects)
     return state.after(Batch((told,), ledger)), delay_s
 
 
@@ -74,7 +74,12 @@ def billed(
 
 
 def failure(
-    error: ModelError, state: LoopState, effects: Stamps, ledger: tuple[LedgerRow, ...] = ()
+    error: ModelError,
+    state: LoopState,
+    effects: Stamps,
+    ledger: tuple[LedgerRow, ...] = (),
+    *,
+    terminal_reason: TerminalReason | None = None,
 ) -> Batch:
     """End a run whose model request failed for good (decisions B5).
 
@@ -83,18 +88,11 @@ def failure(
     status = f" {error.status}" if error.status else ""
     text = f"API error{status}: {error.message}"
     api_error = "connection_failed" if isinstance(error, ModelUnreachable) else None
-    notice = AssistantMessage(
-        session_id=state.run.session_id,
-        uuid=effects.clock.uuid(),
-        message=ApiMessage(
-            id=effects.clock.uuid(),
-            model="<synthetic>",
-            content=[TextBlock(text=text)],
-            stop_reason="stop_sequence",
-            stop_sequence="",
-            usage=WireUsage.of(Usage()),
-        ),
-        timestamp=wire_time(effects.clock.now()),
+    notice = synthetic_entry(
+        text,
+        "stop_sequence",
+        state,
+        effects,
         error="server_error" if _is_outage(error) else error.category,
         is_api_error_message=True,
         request_id=error.request_id,
@@ -106,14 +104,14 @@ def failure(
         state,
         effects,
         subtype="error_during_execution",
-        terminal_reason=_terminal_reason(error),
+        terminal_reason=terminal_reason or _terminal_reason(error),
         end_reason="model_error",
         errors=(text,),
         api_error_status=error.status,
         api_error_type=error.error_type,
         api_error=api_error,
         ledger=ledger,
-        before=(Entry.of(notice),),
+        before=(notice,),
     )
 
 
@@ -128,9 +126,10 @@ def _terminal_reason(error: ModelError) -> TerminalReason:
     return "image_error" if error.status == 413 else "api_error"
 
 
-def _retry(
+def retry_entry(
     error: ModelError, attempt: int, delay_s: float, state: LoopState, effects: Effects
 ) -> Entry:
+    """Make the message that says that a request will be made again."""
     return Entry.of(
         ApiRetryMessage(
             session_id=state.run.session_id,

@@ -4,8 +4,9 @@ from collections.abc import AsyncGenerator, Collection
 from decimal import Decimal
 from typing import Any
 
+from app.agent.command import COMPACT
 from app.agent.effects import Stamps
-from app.agent.results import LOST_TEXT, note_entry, result_entry
+from app.agent.results import LOST_TEXT, note_entry, result_entry, status_entry, synthetic_entry
 from app.agent.state import Advance, LoopState
 from app.agent.steps import Cause
 from app.agent.structured import raw_input
@@ -23,7 +24,7 @@ from app.domain.model import PartialResponse
 from app.domain.results import NO_STATUS, ErrorResult, SuccessResult, TerminalReason
 from app.domain.runs import EndReason, Outcome
 from app.domain.tools import ToolResult
-from app.domain.usage import LedgerRow, Spend
+from app.domain.usage import LedgerRow, Spend, Usage
 
 INTERRUPTED_TEXT = "The user stopped the run before this call finished; its effect is unknown."
 UNSTARTED_TEXT = "The user stopped the run before this call began, so it did nothing."
@@ -38,6 +39,10 @@ async def finish(cause: Cause, state: LoopState, effects: Stamps) -> AsyncGenera
 
 def ending(cause: Cause, state: LoopState, effects: Stamps) -> Batch:
     """Give the last batch of a run that ends in an orderly way."""
+    if cause == "nothing_to_compact":
+        return nothing_to_compact(state, effects)
+    if cause == "blocking_limit":
+        return blocked(state, effects)
     if cause == "budget":
         return budget_spent(state, effects)
     if cause == "completed":
@@ -76,6 +81,34 @@ def budget_spent(state: LoopState, effects: Stamps, ledger: tuple[LedgerRow, ...
     )
 
 
+def nothing_to_compact(state: LoopState, effects: Stamps) -> Batch:
+    """End a `/compact` that finds nothing to take out."""
+    told = synthetic_entry("Error: No messages to compact", "end_turn", state, effects)
+    return result_batch(state, effects, local_command=COMPACT, before=(told,))
+
+
+def blocked(state: LoopState, effects: Stamps) -> Batch:
+    """End a run that has no room for its next request, where nothing may be compacted."""
+    why = "Prompt is too long"
+    told = synthetic_entry(
+        why,
+        "stop_sequence",
+        state,
+        effects,
+        error="invalid_request",
+        is_api_error_message=True,
+    )
+    return result_batch(
+        state,
+        effects,
+        subtype="error_during_execution",
+        terminal_reason="blocking_limit",
+        end_reason="model_error",
+        errors=(why,),
+        before=(told,),
+    )
+
+
 def interrupted(
     state: LoopState,
     effects: Stamps,
@@ -93,7 +126,7 @@ def interrupted(
     """
     open_calls = state.open_calls
     marker = INTERRUPT_MARKER_TOOLS if open_calls else INTERRUPT_MARKER
-    ledger = (_estimate(partial, effects),) if partial else ()
+    ledger = (_estimate(partial, effects),) if partial else lost_summary(state, effects)
     return result_batch(
         state.apply(Batch(ledger=ledger)),
         effects,
@@ -145,9 +178,16 @@ def result_batch(
     has_stop_reason: bool = True,
     ledger: tuple[LedgerRow, ...] = (),
     before: tuple[Entry, ...] = (),
+    local_command: str | None = None,
 ) -> Batch:
-    """Make the last batch of a run. `state` holds the spend of `ledger` already."""
+    """Make the last batch of a run. `state` holds the spend of `ledger` already.
+
+    A compaction that is under way ends with the run.
+    """
     is_error = subtype != "success"
+    if state.is_compacting:
+        why = errors[0] if errors else None
+        before = (status_entry(None, state, effects, result="failed", error=why), *before)
     stop_reason = state.stop_reason if has_stop_reason else None
     structured = state.structured_output
     text = state.last_text if structured is None else raw_input(structured)
@@ -159,7 +199,7 @@ def result_batch(
         "duration_api_ms": total.api_ms,
         "num_turns": state.responses,
         "stop_reason": stop_reason,
-        "terminal_reason": terminal_reason,
+        "terminal_reason": None if local_command else terminal_reason,
         "total_cost_usd": float(total.cost_usd),
         "usage": WireUsage.of(state.spend.main_thread),
         "modelUsage": _by_model(total, effects),
@@ -168,11 +208,16 @@ def result_batch(
         "safety_stops": int(stop_reason == "refusal"),
         "user_message_uuid": state.client_uuids[0] if state.client_uuids else None,
         "user_message_uuids": list(state.client_uuids) or None,
+        "local_command": local_command,
     }
     message: SuccessResult | ErrorResult
     if subtype == "success":
         message = SuccessResult(
-            result=text, structured_output=structured, ttft_ms=state.ttft_ms, **common
+            result=text,
+            structured_output=structured,
+            ttft_ms=state.ttft_ms,
+            api_error_status=NO_STATUS if local_command else None,
+            **common,
         )
     else:
         message = ErrorResult(
@@ -188,7 +233,7 @@ def result_batch(
         end_reason=end_reason or ("refusal" if stop_reason == "refusal" else "completed"),
         is_error=is_error,
         stop_reason=stop_reason,
-        terminal_reason=terminal_reason,
+        terminal_reason=None if local_command else terminal_reason,
         num_turns=state.responses,
         result_text=None if is_error else text,
         errors=errors,
@@ -245,6 +290,17 @@ def _aborted(
         for text in partial.texts
     )
     return tuple(Entry.of(message) for message in messages)
+
+
+def lost_summary(state: LoopState, effects: Stamps) -> tuple[LedgerRow, ...]:
+    """Give the ledger row of a summary that was under way, if one was: an estimate."""
+    if not state.is_compacting:
+        return ()
+    usage = Usage(input_tokens=state.used_tokens)
+    cost_usd = effects.models.cost_usd(state.model, usage, effects.clock.now())
+    return (
+        LedgerRow(state.model, usage, cost_usd, "compaction", http_status=None, estimated=True),
+    )
 
 
 def _estimate(partial: PartialResponse, effects: Stamps) -> LedgerRow:

@@ -4,14 +4,16 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import assert_never
 
+from app.agent.begin_step import begin
+from app.agent.compact_step import compact
 from app.agent.effects import Effects
 from app.agent.finish_step import finish
 from app.agent.model_step import ask_for_output, ask_model, nudge
-from app.agent.start_step import start
 from app.agent.state import Advance, LoopState
 from app.agent.steps import (
     AskForOutput,
     AskModel,
+    Compact,
     Finish,
     Nudge,
     RefuseTools,
@@ -41,9 +43,11 @@ def perform(step: Step, state: LoopState, effects: Effects) -> AsyncGenerator[Ad
     """Give what a step makes durable, batch by batch."""
     match step:
         case Start():
-            return start(state, effects)
+            return begin(state, effects)
         case AskModel():
             return ask_model(state, effects)
+        case Compact():
+            return compact(state, effects)
         case RunTools(calls):
             return run_tools(calls, state, effects)
         case RefuseTools(calls, why):

@@ -1,6 +1,7 @@
 """What a lost host's model request cost: an estimate, since nobody heard its end (decisions B17)."""
 
 from app.agent.effects import Effects
+from app.agent.finish_step import lost_summary
 from app.agent.model_step import build_request
 from app.agent.state import LoopState
 from app.agent.steps import AskModel, next_step
@@ -16,8 +17,10 @@ def lost_request(state: LoopState, effects: Effects) -> Batch | None:
     None when the journal shows that none can have been. The host may have died just before it
     asked; an estimate that is too high is better than money that nobody counted.
     """
-    if state.result is not None or not state.has_started:
+    if state.result is not None or not (state.has_started or state.is_compacting):
         return None
+    if rows := lost_summary(state, effects):
+        return Batch(ledger=rows)
     if not isinstance(next_step(state), AskModel):
         return None
     request = build_request(state, effects)

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from app.agent.command import compact_instructions
 from app.agent.effects import Effects
 from app.agent.failure_step import after_failure, billed
 from app.agent.finish_step import ending
@@ -26,9 +27,9 @@ from app.domain.messages import (
     WireUsage,
     wire_time,
 )
-from app.domain.model import ModelRequest, ModelResponse
+from app.domain.model import ContextMessage, ModelRequest, ModelResponse
 from app.domain.text import MAX_JSON_DEPTH, is_too_deep
-from app.domain.tools import ToolCall
+from app.domain.tools import ToolCall, ToolSpec
 from app.domain.usage import LedgerRow
 from app.errors import ModelError
 
@@ -43,7 +44,9 @@ async def ask_model(state: LoopState, effects: Effects) -> AsyncGenerator[Advanc
     run over goes on counting. Prompts that came meanwhile enter the conversation first (decisions
     B25); before the first response there is nothing yet that they could steer.
     """
-    prompts = await effects.inbox.take(steers=True) if state.responses else ()
+    waiting = await effects.inbox.take(steers=True) if state.responses else ()
+    # A command that was sent into the run is carried out after it, as a run of its own.
+    prompts = [prompt for prompt in waiting if compact_instructions((prompt,)) is None]
     if prompts:
         taken = state.after(take_in(prompts, state, effects))
         yield taken
@@ -90,25 +93,21 @@ async def ask_for_output(state: LoopState, effects: Effects) -> AsyncGenerator[A
     yield state.after(Batch((told,)))
 
 
-def build_request(state: LoopState, effects: Effects) -> ModelRequest:
-    """Build the request for the next response from parts that are encoded already."""
+def build_request(
+    state: LoopState, effects: Effects, messages: tuple[ContextMessage, ...] | None = None
+) -> ModelRequest:
+    """Build the request for the next response from parts that are encoded already.
+
+    `messages`: another conversation than the state's.
+    """
     options = state.run.options
     asked = asked_in(state.model, state, effects)
     return ModelRequest(
         model=state.model,
         max_tokens=effects.models.limits(state.model).max_output,
         system=system_texts(options.system_prompt),
-        tools=tuple(
-            orjson.dumps(
-                {
-                    "name": spec.name,
-                    "description": spec.description,
-                    "input_schema": spec.input_schema,
-                }
-            )
-            for spec in effects.tools.specs()
-        ),
-        messages=state.request_messages(),
+        tools=tuple(encode_spec(spec) for spec in effects.tools.specs()),
+        messages=state.request_messages() if messages is None else state.opened(messages),
         effort=asked.effort,
         thinking=asked.thinking,
         task_budget_tokens=options.task_budget.total if options.task_budget else None,
@@ -117,9 +116,20 @@ def build_request(state: LoopState, effects: Effects) -> ModelRequest:
     )
 
 
+def encode_spec(spec: ToolSpec) -> bytes:
+    """Give a tool as requests hold it."""
+    return orjson.dumps(
+        {
+            "name": spec.name,
+            "description": spec.description,
+            "input_schema": spec.input_schema,
+        }
+    )
+
+
 def answered(response: ModelResponse, state: LoopState, effects: Effects) -> Batch:
     """Give the batch of a complete response: one message a block, journalled together."""
-    ledger = (_ledger_row(response, effects),)
+    ledger = (ledger_row(response, effects),)
     limit = limit_changed(response.rate_limit, state, effects)
     blocks = [_told(block, effects) for block in _sound(_whole(response), state)]
     if blocks:
@@ -261,7 +271,8 @@ def _note_entry(text: str, state: LoopState, effects: Effects, facts: dict[str, 
     return Entry.of(message, facts)
 
 
-def _ledger_row(response: ModelResponse, effects: Effects) -> LedgerRow:
+def ledger_row(response: ModelResponse, effects: Effects) -> LedgerRow:
+    """Give the ledger row of a response that came to its end."""
     return LedgerRow(
         model=response.model,
         usage=response.usage,

@@ -6,8 +6,18 @@ from app.agent.effects import Stamps
 from app.agent.state import LoopState
 from app.domain.blocks import TextBlock, ToolResultBlock
 from app.domain.journal import Entry
-from app.domain.messages import UserContent, UserMessage, wire_time
+from app.domain.messages import (
+    SYNTHETIC,
+    ApiMessage,
+    AssistantMessage,
+    UserContent,
+    UserMessage,
+    WireUsage,
+    wire_time,
+)
+from app.domain.notices import StatusMessage
 from app.domain.tools import JsonValue, ToolResult
+from app.domain.usage import Usage
 from app.permissions.decide import Allow, Deny
 
 LOST_TEXT = "The worker was lost while this tool was running; its effect is unknown."
@@ -47,6 +57,54 @@ def note_entry(text: str, state: LoopState, effects: Stamps) -> Entry:
         timestamp=wire_time(effects.clock.now()),
     )
     return Entry.of(message)
+
+
+def synthetic_entry(
+    text: str,
+    stop_reason: str,
+    state: LoopState,
+    effects: Stamps,
+    **told: Any,  # noqa: ANN401 - fields of the message
+) -> Entry:
+    """Make an assistant message of the loop's own: it is shown, and never sent to a model."""
+    return Entry.of(
+        AssistantMessage(
+            session_id=state.run.session_id,
+            uuid=effects.clock.uuid(),
+            message=ApiMessage(
+                id=effects.clock.uuid(),
+                model=SYNTHETIC,
+                content=[TextBlock(text=text)],
+                stop_reason=stop_reason,
+                stop_sequence="" if stop_reason == "stop_sequence" else None,
+                usage=WireUsage.of(Usage()),
+            ),
+            timestamp=wire_time(effects.clock.now()),
+            **told,
+        )
+    )
+
+
+def status_entry(
+    status: Literal["compacting"] | None,
+    state: LoopState,
+    effects: Stamps,
+    *,
+    result: Literal["success", "failed"] | None = None,
+    error: str | None = None,
+    chars: int | None = None,
+) -> Entry:
+    """Make the message that says that a compaction begins, or (None) how it ended."""
+    return Entry.of(
+        StatusMessage(
+            session_id=state.run.session_id,
+            uuid=effects.clock.uuid(),
+            status=status,
+            compact_result=result,
+            compact_error=error,
+            compact_output_chars=chars,
+        )
+    )
 
 
 def _structured(result: ToolResult) -> JsonValue:

@@ -1,22 +1,16 @@
-"""The first step of a run: `init`, then its prompts (decisions B25)."""
+"""The opening of a run: `init`, then its prompts (decisions B25)."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from app.agent.effects import Effects, Stamps
+from app.agent.command import COMMAND, COMPACT, compact_instructions
+from app.agent.effects import Stamps
 from app.agent.notices import opening_notices
-from app.agent.state import BRIEFING, Advance, LoopState
+from app.agent.state import BRIEFING, LoopState
 from app.domain.briefing import Briefing
 from app.domain.journal import Batch, Entry
 from app.domain.messages import InitMessage, Prompt, UserContent, UserMessage, wire_time
 from app.domain.tools import ToolSpec
-
-
-async def start(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
-    """Journal `init`, the briefing and every prompt that waits for the run, in one batch."""
-    prompts = await effects.inbox.take(steers=False)
-    briefing = await effects.place.look(state.briefing, shell_cwd(state))
-    yield state.after(opening(prompts, state, effects.tools.specs(), effects, briefing))
 
 
 def opening(
@@ -47,8 +41,9 @@ def take_in(
     prompts: Sequence[Prompt], state: LoopState, effects: Stamps, before: tuple[Entry, ...] = ()
 ) -> Batch:
     """Give the batch in which prompts enter the conversation."""
+    is_command = not state.has_started and compact_instructions(prompts) is not None
     return Batch(
-        (*before, *(_replay(prompt, state, effects) for prompt in prompts)),
+        (*before, *(_replay(prompt, state, effects, is_command) for prompt in prompts)),
         consumed=tuple(prompt.id for prompt in prompts),
         steered=sum(prompt.is_steer for prompt in prompts),
     )
@@ -73,8 +68,10 @@ def _init(
     )
 
 
-def _replay(prompt: Prompt, state: LoopState, effects: Stamps) -> Entry:
+def _replay(prompt: Prompt, state: LoopState, effects: Stamps, is_command: bool) -> Entry:
     facts: dict[str, Any] = {"inbox": prompt.id}
+    if is_command:
+        facts[COMMAND] = COMPACT
     if prompt.has_client_uuid:
         facts["client_uuid"] = prompt.uuid
     if prompt.is_steer:

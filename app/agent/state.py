@@ -13,13 +13,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from app.agent.active import COMPACTED, JournalRow, active_rows, briefing_of, call_ids_of
 from app.agent.briefing import news_block, opening_blocks
+from app.agent.carried import Carrier
+from app.agent.command import COMMAND, COMMAND_NOTICE, COMMAND_SAID
 from app.agent.retries import RetryRules
 from app.agent.structured import NO_CALL, OUTPUT_FACT, OUTPUT_TOOL, Output, raw_input
-from app.domain.blocks import TextBlock, ToolResultBlock, ToolUseBlock, encode_block, is_thinking
+from app.compaction.sizes import blocks_tokens, message_tokens
+from app.compaction.window import Window
+from app.domain.blocks import (
+    Block,
+    TextBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    encode_block,
+    is_thinking,
+)
 from app.domain.briefing import Briefing, News
 from app.domain.journal import Batch
 from app.domain.messages import (
+    SYNTHETIC,
     ApiRetryMessage,
     AssistantMessage,
     InitMessage,
@@ -29,7 +42,7 @@ from app.domain.messages import (
     UserMessage,
 )
 from app.domain.model import ContextMessage
-from app.domain.notices import RateLimitEvent, RateLimitInfo
+from app.domain.notices import RateLimitEvent, RateLimitInfo, StatusMessage
 from app.domain.options import AgentOptions
 from app.domain.tools import ToolFacts, ToolMemory
 from app.domain.usage import Spend
@@ -59,6 +72,8 @@ class RunInfo:
     retries: RetryRules = field(default_factory=RetryRules)
     max_output_attempts: int = 5
     """Failed attempts at structured output after which the run ends."""
+    window: Window = Window(200_000)
+    """Of the run's model."""
     elapsed_ms: int = 0
     """Of earlier attempts of the run, since its first claim."""
     began_s: float = 0.0
@@ -83,6 +98,18 @@ class LoopState:
     """Encoded results of those calls, by tool use id."""
     notes: tuple[bytes, ...] = ()
     """Encoded user blocks that came after the newest response and its results."""
+    newer: tuple[str, ...] = ()
+    """Uuids of the journalled messages that hold those results and notes."""
+    used_tokens: int = 0
+    """What the newest response and its request held, as the provider counted."""
+    has_summary: bool = False
+    """Whether the first message of the context is a summary."""
+    is_compacting: bool = False
+    """Whether a compaction was begun and has not ended."""
+    compactions: int = 0
+    """Since the newest response."""
+    dropped_tokens: int = 0
+    """By all compactions of the session."""
     memory: ToolMemory = field(default_factory=ToolMemory)
     spent_before: Spend = field(default_factory=Spend)
     """The session's spend before this run, inherited spend of a fork included."""
@@ -119,6 +146,8 @@ class LoopState:
     """Uuids that the client chose for the prompts of this run."""
     rate_limit: RateLimitInfo | None = None
     """What the run was told last of the provider's rate limit."""
+    has_command: bool = False
+    """Whether the run's prompt is a command of the service, which no model sees."""
     result: ResultMessage | None = None
     """Set once; the run is over."""
 
@@ -185,13 +214,22 @@ class LoopState:
         return self.output if is_counted else self.output.rejected(self.last_text, NO_CALL)
 
     @property
+    def tokens(self) -> int:
+        """Size of the conversation: as counted, plus an estimate of what is newer."""
+        newer = blocks_tokens(self.results.values()) + blocks_tokens(self.notes)
+        return self.used_tokens + newer
+
+    @property
     def is_over_budget(self) -> bool:
         budget = self.run.options.max_budget_usd
         return budget is not None and self.spend.cost_usd >= budget
 
     def request_messages(self) -> tuple[ContextMessage, ...]:
         """Give the conversation as a request holds it: roles alternate, results in call order."""
-        said = _said(self.context, self.calls, self.results, self.notes)
+        return self.opened(_said(self))
+
+    def opened(self, said: tuple[ContextMessage, ...]) -> tuple[ContextMessage, ...]:
+        """Give a conversation as a request holds it: behind the briefing."""
         if not self.head:
             return said
         if said and said[0].role == "user":
@@ -208,7 +246,7 @@ class Advance:
 
 
 def fold(
-    rows: Iterable[tuple[str | None, Message, Mapping[str, Any] | None]],
+    rows: Iterable[JournalRow],
     run: RunInfo,
     *,
     spent_before: Spend,
@@ -216,12 +254,15 @@ def fold(
 ) -> LoopState:
     """Give the state of `run` from a session's journal rows `(run_id, message, facts)`.
 
-    Rows come oldest first; one without a run belongs to the run before it. Sums of money come
-    from the ledger, not from messages.
+    Rows come oldest first; one without a run belongs to the run before it. Rows before the tail
+    that the last compaction kept say nothing and may be left out. Sums of money come from the
+    ledger, not from messages.
     """
     draft = _Draft(LoopState(run))
+    kept, left = active_rows(list(rows))
+    draft.briefing = briefing_of(left)
     current: str | None = None
-    for run_id, message, facts in rows:
+    for run_id, message, facts in kept:
         if run_id is not None and run_id != current:
             draft.enter()
             current = run_id
@@ -245,6 +286,12 @@ class _Draft:
         self.call_ids = state.call_ids
         self.results = dict(state.results)
         self.notes = state.notes
+        self.newer = state.newer
+        self.used_tokens = state.used_tokens
+        self.has_summary = state.has_summary
+        self.is_compacting = state.is_compacting
+        self.compactions = state.compactions
+        self.dropped_tokens = state.dropped_tokens
         self.memory = state.memory
         self.spent_before = state.spent_before
         self.spend = state.spend
@@ -264,6 +311,7 @@ class _Draft:
         self.ttft_ms = state.ttft_ms
         self.client_uuids = state.client_uuids
         self.rate_limit = state.rate_limit
+        self.has_command = state.has_command
         self.result = state.result
 
     def freeze(self) -> LoopState:
@@ -277,6 +325,12 @@ class _Draft:
             call_ids=self.call_ids,
             results=self.results,
             notes=self.notes,
+            newer=self.newer,
+            used_tokens=self.used_tokens,
+            has_summary=self.has_summary,
+            is_compacting=self.is_compacting,
+            compactions=self.compactions,
+            dropped_tokens=self.dropped_tokens,
             memory=self.memory,
             spent_before=self.spent_before,
             spend=self.spend,
@@ -296,6 +350,7 @@ class _Draft:
             ttft_ms=self.ttft_ms,
             client_uuids=self.client_uuids,
             rate_limit=self.rate_limit,
+            has_command=self.has_command,
             result=self.result,
         )
 
@@ -310,6 +365,10 @@ class _Draft:
                 call_ids=self.call_ids,
                 results=self.results,
                 notes=self.notes,
+                newer=self.newer,
+                used_tokens=self.used_tokens,
+                has_summary=self.has_summary,
+                dropped_tokens=self.dropped_tokens,
                 memory=self.memory,
             )
         )
@@ -323,7 +382,7 @@ class _Draft:
             self._remember(facts)
         match message:
             case AssistantMessage():
-                if not message.error:
+                if message.message.model != SYNTHETIC:
                     self._answered(message)
             case UserMessage():
                 self._heard(message, facts or {})
@@ -331,6 +390,12 @@ class _Draft:
                 self.result = message
             case InitMessage():
                 self.has_started = True
+            case _:
+                self._noted(message)
+
+    def _noted(self, message: Message) -> None:
+        """Take in what tells how the run is getting on."""
+        match message:
             case ApiRetryMessage():
                 self.failures = (*self.failures, message.error)
             case ModelFallbackMessage():
@@ -338,6 +403,8 @@ class _Draft:
                 self.failures = ()
             case RateLimitEvent():
                 self.rate_limit = message.rate_limit_info
+            case StatusMessage():
+                self.is_compacting = message.status == "compacting"
             case _:
                 pass
 
@@ -370,9 +437,7 @@ class _Draft:
         if self.results or self.notes or message.message.id != self.message_id:
             self._open(message)
         block = message.message.content[0]
-        newest = self.context[-1]
-        grown = ContextMessage(newest.role, (*newest.blocks, encode_block(block)))
-        self.context[-1] = grown
+        self.context[-1] = self.context[-1].plus((encode_block(block),), (message.uuid,))
         if isinstance(block, ToolUseBlock):
             self.rounds += not self.calls
             self.calls = (*self.calls, block)
@@ -382,13 +447,19 @@ class _Draft:
             self.last_text = block.text
 
     def _open(self, message: AssistantMessage) -> None:
-        stop_reason = message.message.stop_reason
-        said = _said(self.context, self.calls, self.results, self.notes)
+        stop_reason, usage = message.message.stop_reason, message.message.usage
+        said = _said(self)
         # What stands before the newest response cannot change any more.
         self.context = [*said[:-2], *(message.closed() for message in said[-2:])]
-        if not (self.context and self.context[-1].role == "assistant"):
-            self.context.append(ContextMessage("assistant", ()))  # else a paused one goes on
-        self.calls, self.results, self.notes = (), {}, ()
+        # No count from the provider: as much as there is to see.
+        asked = usage.prompt_tokens or sum(message_tokens(message) for message in said)
+        if not (self.context and self.context[-1].role == "assistant"):  # else a paused one goes on
+            self.context.append(
+                ContextMessage("assistant", (), tokens_before=asked, known=self.briefing)
+            )
+        self.used_tokens = asked + usage.output_tokens
+        self.compactions = 0
+        self.calls, self.results, self.notes, self.newer = (), {}, (), ()
         self.message_id = message.message.id
         self.failures = ()
         if stop_reason is not None:
@@ -399,13 +470,22 @@ class _Draft:
         self.output = replace(self.output, valid=frozenset()) if self.output.valid else self.output
 
     def _heard(self, message: UserMessage, facts: Mapping[str, Any]) -> None:
+        if COMPACTED in facts:
+            self._compacted(message, facts[COMPACTED])
+            return
+        if COMMAND in facts:
+            self.has_command = True
+            return
+        self.newer = (*self.newer, message.uuid)
+        if said := facts.get(COMMAND_SAID):
+            words = (COMMAND_NOTICE, said)
+            self.notes = (*self.notes, *(encode_block(TextBlock(text=text)) for text in words))
         attempt = facts.get(OUTPUT_FACT)
         if attempt == "missing":
             self.rounds += 1
             given = "" if EMPTY_RESPONSE in facts else self.last_text
             self.output = self.output.rejected(given, NO_CALL)
-        content = message.message.content
-        for block in [TextBlock(text=content)] if isinstance(content, str) else content:
+        for block in _blocks(message):
             if isinstance(block, ToolResultBlock):
                 self.results[block.tool_use_id] = encode_block(block)
                 if attempt is not None:
@@ -424,25 +504,44 @@ class _Draft:
         given = next(call.input for call in self.calls if call.id == answer.tool_use_id)
         self.output = self.output.rejected(raw_input(given), str(answer.content))
 
+    def _compacted(self, message: UserMessage, left: Mapping[str, Any]) -> None:
+        """Put the summary in place of all but the messages that stay."""
+        blocks = tuple(encode_block(block) for block in _blocks(message))
+        shift = left["used_tokens"] - left["used_tokens_before"]
+        kept = (
+            replace(stays, tokens_before=max(0, stays.tokens_before + shift))
+            for stays in self.context[len(self.context) - left["kept"] :]
+        )
+        self.context = [ContextMessage("user", blocks, uuids=(message.uuid,)).closed(), *kept]
+        self.call_ids = frozenset(call_ids_of(self.context))
+        self.used_tokens = left["used_tokens"]
+        self.dropped_tokens = left["dropped_tokens"]
+        self.has_summary = True
+        self.compactions += 1
+        for name, value in CARRIED.load(left["carried"]).items():
+            setattr(self, name, value)
+        self.failures = ()
+        self.head = opening_blocks(self.briefing)
 
-def _said(
-    context: Sequence[ContextMessage],
-    calls: Sequence[ToolUseBlock],
-    results: Mapping[str, bytes],
-    notes: Sequence[bytes],
-) -> tuple[ContextMessage, ...]:
-    ordered = (results[call.id] for call in calls if call.id in results)
-    tail = (*ordered, *notes)
+
+def _blocks(message: UserMessage) -> Sequence[Block]:
+    content = message.message.content
+    return [TextBlock(text=content)] if isinstance(content, str) else content
+
+
+def _said(state: "LoopState | _Draft") -> tuple[ContextMessage, ...]:
+    results, context = state.results, tuple(state.context)
+    ordered = (results[call.id] for call in state.calls if call.id in results)
+    tail = (*ordered, *state.notes)
     if not tail:
-        return tuple(context)
+        return context
     context = _answered_fully(context)
     if context and context[-1].role == "user":
-        newest = context[-1]
-        return (*context[:-1], ContextMessage("user", (*newest.blocks, *tail)))
-    return (*context, ContextMessage("user", tail))
+        return (*context[:-1], context[-1].plus(tail, state.newer))
+    return (*context, ContextMessage("user", tail, uuids=state.newer))
 
 
-def _answered_fully(context: Sequence[ContextMessage]) -> Sequence[ContextMessage]:
+def _answered_fully(context: tuple[ContextMessage, ...]) -> tuple[ContextMessage, ...]:
     """Give the conversation without thoughts that led to nothing: the API refuses them at the end."""
     if not context or context[-1].role != "assistant":
         return context
@@ -451,5 +550,17 @@ def _answered_fully(context: Sequence[ContextMessage]) -> Sequence[ContextMessag
         blocks = blocks[:-1]
     if len(blocks) == len(context[-1].blocks):
         return context
-    kept = (ContextMessage("assistant", blocks),) if blocks else ()
+    kept = (replace(context[-1], blocks=blocks, whole=None),) if blocks else ()
     return (*context[:-1], *kept)
+
+
+CARRIED = Carrier(
+    LoopState,
+    known=(
+        *("run", "spent_before", "spend", "result", "unsure"),  # given, or set after the fold
+        *("context", "calls", "call_ids", "results", "notes", "newer"),  # the kept messages'
+        "head",  # made of the briefing
+        *("used_tokens", "has_summary", "is_compacting", "compactions", "dropped_tokens"),
+    ),
+)
+"""Goes with a summary."""

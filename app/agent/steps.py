@@ -4,15 +4,20 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from app.agent.state import LoopState
+from app.compaction.cut import cut_point
 from app.domain.blocks import ToolUseBlock
 
 FINAL_WITHOUT_TEXT = frozenset({"refusal", "max_tokens", "model_context_window_exceeded"})
 """Stop reasons that explain an empty response: it is no mistake of the model (decisions B6, B7)."""
+MAX_COMPACTIONS = 2
+"""Without a response between them, before a request that is too long ends the run."""
 MAX_PAUSES = 10
 """`pause_turn` responses in a row before the run ends with what there is."""
 
 
-Cause: TypeAlias = Literal["completed", "max_turns", "budget", "structured_output"]
+Cause: TypeAlias = Literal[
+    "completed", "max_turns", "budget", "structured_output", "blocking_limit", "nothing_to_compact"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +28,11 @@ class Start:
 @dataclass(frozen=True, slots=True)
 class AskModel:
     """Make a model request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """Put a summary in place of older messages: there is no room for the next request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +71,17 @@ class Finish:
     cause: Cause
 
 
-Step: TypeAlias = Start | AskModel | RunTools | RefuseTools | Nudge | AskForOutput | Finish
+Step: TypeAlias = (
+    Start | AskModel | Compact | RunTools | RefuseTools | Nudge | AskForOutput | Finish
+)
 
 
 def next_step(state: LoopState) -> Step:
     """Decide the next step of a run that has no result yet."""
     if not state.has_started:
         return Start()
+    if state.has_command:
+        return Finish("nothing_to_compact")  # else the command's run ended as it began
     if state.open_calls:
         return _next_of_calls(state)
     if state.output.valid:
@@ -80,7 +94,41 @@ def next_step(state: LoopState) -> Step:
         return Finish("structured_output")
     if state.is_over_budget:
         return Finish("budget")
-    return Finish("max_turns") if _has_used_up_turns(state) else AskModel()
+    if _has_used_up_turns(state):
+        return Finish("max_turns")
+    return _before_request(state)
+
+
+def cut_of(state: LoopState, *, is_asked: bool = False) -> int | None:
+    """Give where a compaction cuts the context; None if nothing would be gained.
+
+    One that a user asks for keeps as little as possible, as does one that follows another which
+    was of no use.
+    """
+    return cut_point(
+        state.context,
+        state.used_tokens,
+        state.run.window.tail,
+        has_summary=state.has_summary,
+        keeps_least=is_asked or state.compactions > 0,
+    )
+
+
+def can_make_room(state: LoopState) -> bool:
+    """Whether a request that is too long is answered by a compaction."""
+    is_allowed = state.run.window.is_auto and state.compactions < MAX_COMPACTIONS
+    return is_allowed and cut_of(state) is not None
+
+
+def _before_request(state: LoopState) -> Step:
+    window = state.run.window
+    if state.is_compacting:
+        return Compact()
+    if not window.is_auto:
+        return Finish("blocking_limit") if state.tokens >= window.blocked_at else AskModel()
+    # Once is enough here: what is still too long after it, the provider says.
+    is_full = state.tokens >= window.compact_at and not state.compactions
+    return Compact() if is_full and cut_of(state) is not None else AskModel()
 
 
 def _next_of_calls(state: LoopState) -> Step:

@@ -24,6 +24,10 @@ SearchText = Annotated[
         description='Words that must all be there; "in quotes" in a row; `or`, `-without`.',
     ),
 ]
+View = Annotated[
+    Literal["full", "active"],
+    Query(description="All messages, or those that the model still sees after compactions."),
+]
 RunStatuses = Annotated[list[RunStatus] | None, Query()]
 Previews = Annotated[
     Literal["none", "text", "all"] | None,

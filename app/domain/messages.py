@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter
 
 from app.domain.blocks import Block
+from app.domain.compaction import CompactBoundaryMessage
 from app.domain.notices import (
     InformationalMessage,
     RateLimitEvent,
@@ -34,6 +35,7 @@ _KNOWN_SUBTYPES = frozenset(
         "permission_denied",
         "worker_shutting_down",
         "status",
+        "compact_boundary",
         "thinking_tokens",
         "informational",
     }
@@ -128,6 +130,10 @@ class OtherSystemMessage(WireMessage):
 # -- conversation -----------------------------------------------------------------------------
 
 
+SYNTHETIC = "<synthetic>"
+"""The model of assistant messages that the loop made: no model is ever sent them."""
+
+
 class ApiMessage(BaseModel):
     """The API's message inside an assistant message: one content block of a response."""
 
@@ -214,6 +220,7 @@ Message = Annotated[
     | Annotated[StatusMessage, Tag("status")]
     | Annotated[ThinkingTokensMessage, Tag("thinking_tokens")]
     | Annotated[InformationalMessage, Tag("informational")]
+    | Annotated[CompactBoundaryMessage, Tag("compact_boundary")]
     | Annotated[OtherSystemMessage, Tag("system")]
     | Annotated[RateLimitEvent, Tag("rate_limit_event")]
     | Annotated[ToolProgressMessage, Tag("tool_progress")]

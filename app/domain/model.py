@@ -1,10 +1,11 @@
 """A model request and its answer, in the Messages API's terms."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from app.domain.blocks import Block
+from app.domain.briefing import Briefing
 from app.domain.notices import RateLimitInfo
 from app.domain.usage import Usage
 
@@ -27,14 +28,24 @@ class ContextMessage:
     """JSON of one content block each, Messages API form."""
     whole: bytes | None = field(default=None, compare=False)
     """JSON of the whole message; set once the message cannot change any more."""
+    uuids: tuple[str, ...] = field(default=(), compare=False)
+    """Of the journalled messages that it is made of."""
+    tokens_before: int = field(default=0, compare=False)
+    """Of an assistant message: what its request held, as the provider counted; 0 if unknown."""
+    known: Briefing = field(default=Briefing(), compare=False)
+    """Of an assistant message: what the model knew then of the place it works in."""
+
+    def plus(self, blocks: tuple[bytes, ...], uuids: tuple[str, ...]) -> "ContextMessage":
+        """Give the message with more blocks at its end."""
+        return replace(
+            self, blocks=(*self.blocks, *blocks), uuids=(*self.uuids, *uuids), whole=None
+        )
 
     def closed(self) -> "ContextMessage":
         """Give the message with its whole JSON, so that requests need not join it again."""
         if self.whole is not None:
             return self
-        return ContextMessage(
-            self.role, self.blocks, encode_context_message(self.role, self.blocks)
-        )
+        return replace(self, whole=encode_context_message(self.role, self.blocks))
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,8 @@ class ResultMessage(WireMessage):
     """The first of `user_message_uuids`."""
     user_message_uuids: list[str] | None = ABSENT
     """Prompts of this run that came with an id of their own."""
+    local_command: str | None = ABSENT
+    """Set when the prompt was a command of the service (`compact`), not one for the model."""
 
 
 class SuccessResult(ResultMessage):
@@ -89,7 +91,8 @@ class SuccessResult(ResultMessage):
     """The last text block of the last response; empty if it had none."""
     structured_output: Any = ABSENT
     """The object that was asked for with `output_format`."""
-    api_error_status: None = None
+    api_error_status: Literal[0] | None = Field(default=0, exclude_if=_is_no_status)
+    """Always null. Left out with `local_command`."""
     ttft_ms: int | None = ABSENT
     """From the run's first model request to the first event of its answer."""
 

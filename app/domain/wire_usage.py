@@ -26,6 +26,11 @@ class WireUsage(BaseModel):
     service_tier: str = "standard"
     cache_creation: CacheCreation
 
+    @property
+    def prompt_tokens(self) -> int:
+        """What the request held, cached or not."""
+        return self.input_tokens + self.cache_creation_input_tokens + self.cache_read_input_tokens
+
     @staticmethod
     def of(usage: Usage) -> "WireUsage":
         """Put a usage into wire form."""

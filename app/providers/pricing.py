@@ -80,6 +80,7 @@ class PriceTable:
         self._abilities = ability_table(abilities or {})
         self._prices: dict[str, Price] = {}
         self._limits = dict(SHIPPED_LIMITS)
+        self._sized = {m for m, figures in (overrides or {}).items() if figures.keys() & _SIZE_KEYS}
         for source in (SHIPPED_PRICES, overrides or {}):
             for model, figures in source.items():
                 self._add(model, figures)
@@ -87,6 +88,16 @@ class PriceTable:
     def warm_up(self) -> None:
         """Load the package's data now: the first look-up costs a tenth of a second."""
         _package_model("claude-sonnet-5")
+
+    def learn(self, model: str, context_window: int, max_output: int | None) -> None:
+        """Take the provider's word for a model's window. The operator's own figures win.
+
+        An answer gets no longer by it: the table's figure is what is asked for.
+        """
+        if self._sized & {model, self.canonical(model)}:
+            return
+        known = self.limits(model).max_output
+        self._limits[model] = ModelLimits(context_window, min(known, max_output or known))
 
     def _add(self, model: str, figures: Mapping[str, Any]) -> None:
         if unknown := figures.keys() - _PRICE_KEYS - _SIZE_KEYS:
@@ -205,6 +216,8 @@ def _usd(model: str, value: object) -> Decimal:
 
 
 def _size(model: str, value: object) -> int:
+    if isinstance(value, Decimal) and value == value.to_integral_value():  # a setting's
+        value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= 10**9:
         raise ConfigError(f"Sizes of {model!r}: {value!r} is no number of tokens.")
     return value

@@ -13,28 +13,27 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, TypeVar
 
-import orjson
-
 from app.agent.effects import Effects, Inbox, Stamps
 from app.agent.finish_step import abandoned, interrupted
 from app.agent.loop import run_agent
 from app.agent.lost_request import lost_request
-from app.agent.state import Advance, LoopState, RunInfo, fold
+from app.agent.state import Advance, LoopState, RunInfo
 from app.domain.briefing import Briefing
 from app.domain.journal import Batch, Entry, ServiceEvent
-from app.domain.messages import WorkerShuttingDownMessage, parse_message
+from app.domain.messages import WorkerShuttingDownMessage
 from app.domain.runs import EndReason
 from app.domain.tools import ToolSpec
 from app.errors import LeaseLost, WorkspaceUnavailable
 from app.runs.activity import Activity, Stopped, watched
 from app.runs.inbox import StoredInbox
 from app.runs.live import Hub
+from app.runs.loading import load
 from app.runs.ownership import Ownership
 from app.store import journal, queue
 from app.store.engine import GONE, Database
 from app.store.group_commit import GroupCommit
 from app.store.journal import Lease, Row
-from app.store.ledger import spend_of, spends
+from app.store.ledger import spend_of
 from app.store.queue import Claim, Host
 from app.store.runs import Work, work_of
 
@@ -241,14 +240,7 @@ class Execution:
         inherited = spend_of(work.inherited)
         if self.claim.is_new_session:
             return LoopState(info, spent_before=inherited)
-        before, run = await spends(self.database, lease.tenant_id, lease.session_id, lease.run_id)
-        rows = [
-            (run_id, parse_message(body), orjson.loads(facts) if facts else None)
-            async for run_id, body, facts in journal.history(
-                self.database, lease.tenant_id, lease.session_id
-            )
-        ]
-        return fold(rows, info, spent_before=inherited.merged(before), spend=run)
+        return await load(self.database, lease.tenant_id, lease.session_id, info, inherited)
 
     async def _store(self, advance: Advance) -> None:
         """Store a batch, then show it. Once begun it is not cut off: half known is worst."""

@@ -16,6 +16,7 @@ from app.store.engine import Database
 from app.store.journal import Row
 from app.store.runs import RunRow, find_run
 from app.store.sessions import SessionRow, find_session
+from app.store.transcript import read_active
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,29 @@ class Queries:
             run_id=run_id,
             kind=kind,
             types=types,
+            limit=limit + 1,
+            descending=is_descending,
+        )
+        return rows[:limit], len(rows) > limit
+
+    async def active_messages(
+        self,
+        tenant_id: str,
+        session_id: str,
+        *,
+        after: int,
+        before: int | None,
+        limit: int,
+        is_descending: bool,
+    ) -> tuple[list[Row], bool]:
+        """Give a page of the messages that the model still sees, as `rows` does."""
+        await self.session(tenant_id, session_id)
+        rows = await read_active(
+            self.database,
+            tenant_id,
+            session_id,
+            after=after,
+            before=before,
             limit=limit + 1,
             descending=is_descending,
         )

@@ -11,6 +11,7 @@ from app.runs.live import Hub
 from app.runs.queries import Queries
 from app.runs.sessions import Sessions
 from app.runs.slots import StreamSlots
+from app.runs.window import WindowReader
 from app.runs.worker import Worker
 from app.store.engine import Database
 
@@ -25,6 +26,7 @@ class Service:
     commands: Commands
     sessions: Sessions
     queries: Queries
+    window: WindowReader
     callers: Callers
     meta: Callable[[], Mapping[str, Any]]
     """The body of `/v1/meta`."""

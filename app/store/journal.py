@@ -21,6 +21,7 @@ from app.domain.messages import wire_time
 from app.domain.runs import Outcome
 from app.domain.usage import LedgerRow
 from app.errors import LeaseLost
+from app.store.active import active_part
 from app.store.engine import Database
 
 CANCEL_REQUESTED = "run.cancel_requested"
@@ -263,9 +264,10 @@ async def history(
 ) -> AsyncIterator[tuple[str | None, str, str | None]]:
     """Give `(run_id, body, facts)` of a session's conversation, oldest first, in pages.
 
-    What a rewind took out of it is left out.
+    What a rewind took out of it is left out, and so is what a compaction took away from the model:
+    a fold needs it no more.
     """
-    after = 0
+    after = (await active_part(database, tenant_id, session_id)).first - 1
     while True:
         rows = await database.raw.fetch(
             """SELECT seq, run_id, body, facts FROM journal

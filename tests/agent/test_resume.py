@@ -81,6 +81,8 @@ class Talk:
     script: Sequence[Answer]
     runs: Sequence[RunInfo]
     denied: tuple[str, ...]
+    prompts: Sequence[str] = ()
+    """Of the runs; numbered ones if there are none."""
 
 
 def talks() -> st.SearchStrategy[Talk]:
@@ -126,7 +128,10 @@ async def play_talk(
     for index, run in enumerate(talk.runs[first:], first):
         clock = FakeClock(prefix=f"{index}-{'again' if start else 'first'}")
         world = effects(
-            model, gate=DenyThese(talk.denied), prompts=[prompt(f"p{index}")], clock=clock
+            model,
+            gate=DenyThese(talk.denied),
+            prompts=[prompt(talk.prompts[index] if talk.prompts else f"p{index}")],
+            clock=clock,
         )
         live = journal.state(run)
         async with asyncio.timeout(20), aclosing(run_agent(live, world)) as batches:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from app.agent.begin_step import begin
 from app.agent.model_step import answered, nudge
 from app.agent.results import note_entry, result_entry
-from app.agent.start_step import start
 from app.agent.state import LoopState
 from app.agent.steps import (
     MAX_PAUSES,
@@ -39,7 +39,7 @@ Part = ModelResponse | str | ToolUseBlock
 async def state_after(parts: Sequence[Part], **options: Any) -> LoopState:
     world = effects()
     state = LoopState(run_info(**options))
-    async for advance in start(state, world):
+    async for advance in begin(state, world):
         state = advance.state
     for index, part in enumerate(parts):
         match part:
@@ -196,7 +196,7 @@ async def test_counters_restart_with_a_run_so_that_limits_are_its_own() -> None:
     journal = await play(effects([response(A)]), run_info(max_turns=1))
     assert journal.result().subtype == "error_max_turns"
     state = journal.state(run_info("run_2", max_turns=1))
-    async for advance in start(state, effects()):
+    async for advance in begin(state, effects()):
         state = advance.state
     assert next_step(state) == AskModel()
 

@@ -13,6 +13,7 @@ from app.agent.effects import Effects, Gate, Place
 from app.agent.loop import run_agent
 from app.agent.retries import RetryRules
 from app.agent.state import Advance, LoopState, RunInfo, fold
+from app.compaction.window import Window
 from app.domain.blocks import Block, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from app.domain.briefing import Briefing, News
 from app.domain.journal import Batch
@@ -36,6 +37,7 @@ from app.permissions.decide import Allow, Decision, Deny, decide
 
 SESSION = "5e551000-0000-4000-8000-000000000000"
 MODEL = "priced-model"
+LARGE = Window(200_000)
 
 
 # -- words of a conversation ------------------------------------------------------------------
@@ -366,11 +368,12 @@ def run_info(
     *,
     max_retries: int = 10,
     overloads_before_fallback: int = 3,
+    window: Window = LARGE,
     **options: Any,
 ) -> RunInfo:
     given = AgentOptions.model_validate({"model": MODEL, **options})
     rules = RetryRules(max_retries=max_retries, overloads_before_fallback=overloads_before_fallback)
-    return RunInfo(SESSION, run_id, given, retries=rules)
+    return RunInfo(SESSION, run_id, given, retries=rules, window=window)
 
 
 @dataclass(slots=True)

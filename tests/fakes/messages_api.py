@@ -16,7 +16,7 @@ import ssl
 import struct
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from http import HTTPStatus
@@ -69,13 +69,15 @@ class MessagesApi:
         record: bool = True,
         api_key: str | None = None,
         tls: ssl.SSLContext | None = None,
-        summaries: Sequence[tuple[str, str]] = (),
+        summaries: Sequence[tuple[str, Step]] = (),
+        windows: Mapping[str, int] | None = None,
     ) -> None:
         """Set it up.
 
-        `api_key`: anything else is answered by 401. `summaries`: pairs (words, text): a request
-        whose last user message holds the words is answered by the text, whatever the script says
-        (compaction requests are no part of the script).
+        `api_key`: anything else is answered by 401. `summaries`: pairs (words, step): a request
+        whose last user message holds the words is answered by the step, whatever the script says
+        (compaction requests are no part of the script). `windows`: the models that the models
+        endpoint knows, with their sizes.
         """
         self.requests: deque[Recorded] = deque(maxlen=_MAX_RECORDS)
         self.base_url = ""
@@ -83,6 +85,7 @@ class MessagesApi:
         """How many requests the client hung up on."""
         self.api_key = api_key
         self.summaries = summaries
+        self.windows = windows or {}
         self.tries = Tries()
         self.connections: set[_Connection] = set()
         self.connection_numbers = count(1)
@@ -118,7 +121,7 @@ class MessagesApi:
     def seen(self, method: str, path: str, headers: dict[str, str]) -> Recorded:
         """Number a request, and keep it if requests are recorded."""
         recorded = Recorded(next(self._request_numbers), method, path, headers)
-        if self._record and not path.startswith("/_"):
+        if self._record and not path.startswith(("/_", "/v1/models/")):
             self.requests.append(recorded)
         return recorded
 
@@ -141,9 +144,9 @@ class MessagesApi:
         """Choose the answer. Raises `ScriptError`."""
         messages = body["messages"]
         last = "\n".join(prompt_texts(messages[-1])) if self.summaries else ""
-        for words, text in self.summaries:
+        for words, step in self.summaries:
             if words in last:
-                return Step(blocks=({"text": text},))
+                return step
         return self.tries.settle(scripted_step(messages) or _OK, body)
 
 
@@ -237,6 +240,9 @@ class _Connection(asyncio.Protocol):
             self._plain(recorded, 200, orjson.dumps(everything))
         elif (recorded.method, recorded.path) == ("GET", "/_disconnected"):
             self._plain(recorded, 200, b"%d" % self.api.disconnected)
+        elif (model := recorded.path.removeprefix("/v1/models/")) in self.api.windows:
+            told = {"type": "model", "id": model, "max_input_tokens": self.api.windows[model]}
+            self._plain(recorded, 200, orjson.dumps(told))
         elif (recorded.method, recorded.path.partition("?")[0]) != ("POST", "/v1/messages"):
             self._error(recorded, 404, "not_found_error", "no such path")
         elif self.api.api_key not in (None, recorded.headers.get("x-api-key")):

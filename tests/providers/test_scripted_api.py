@@ -124,7 +124,7 @@ async def test_without_a_script_it_says_ok_and_past_its_end_that_it_ended() -> N
 
 
 async def test_a_compaction_request_is_answered_whatever_the_script_says() -> None:
-    summaries = [("Summarise the conversation", "All was well.")]
+    summaries = [("Summarise the conversation", Step(blocks=({"text": "All was well."},)))]
     async with MessagesApi(summaries=summaries) as api, model_http_client() as client:
         model = AnthropicModel(client=client, base_url=api.base_url)
         _, normal = await outcome(model, scripted({"text": "one"}))

@@ -17,6 +17,7 @@ from app.api.params import (
     Order,
     Seq,
     SessionPreviews,
+    View,
     stream_start,
 )
 from app.api.schemas.log import EventPage, MessagePage
@@ -86,16 +87,22 @@ async def messages(
     before: Seq | None = None,
     limit: LogLimit = 100,
     order: Order = "asc",
+    view: View = "full",
 ) -> Response:
-    """Give the SDK messages alone, verbatim."""
-    rows, has_more = await service.queries.rows(
-        caller.tenant_id,
-        session_id,
-        after=after,
-        before=before,
-        limit=limit,
-        is_descending=order == "desc",
-        kind="message",
+    """Give the SDK messages alone, verbatim.
+
+    `view=active` leaves out what compactions took away from the model.
+    """
+    queries, descending = service.queries, order == "desc"
+    key = (caller.tenant_id, session_id)
+    rows, has_more = await (
+        queries.active_messages(
+            *key, after=after, before=before, limit=limit, is_descending=descending
+        )
+        if view == "active"
+        else queries.rows(
+            *key, after=after, before=before, limit=limit, is_descending=descending, kind="message"
+        )
     )
     return _page([row.body for row in rows], rows, has_more=has_more)
 

@@ -1,0 +1,41 @@
+"""The messages of a session that the model still sees."""
+
+from app.store.active import active_part
+from app.store.engine import Database
+from app.store.journal import Row
+
+
+async def read_active(
+    database: Database,
+    tenant_id: str,
+    session_id: str,
+    *,
+    after: int,
+    before: int | None,
+    limit: int,
+    descending: bool,
+) -> list[Row]:
+    """Give messages with `after < seq < before`, from the tail of the last compaction on.
+
+    Its boundary and its summary come behind that tail, as they were written. Older summaries are
+    left out: the last one has taken them in.
+    """
+    part = await active_part(database, tenant_id, session_id)
+    order = "DESC" if descending else "ASC"
+    rows = await database.raw.fetch(
+        f"""SELECT seq, run_id, kind, type, body, at FROM journal
+            WHERE tenant_id = $1 AND session_id = $2 AND seq > $3
+              AND ($4::bigint IS NULL OR seq < $4) AND kind = 'message' AND seq >= $5
+              AND (seq >= $6 OR subtype IS DISTINCT FROM 'compact_boundary')
+              AND NOT seq <@ (SELECT dropped FROM sessions WHERE tenant_id = $1 AND id = $2)
+              AND (seq >= $6 OR facts IS NULL OR facts NOT LIKE '{{"compacted":%')
+            ORDER BY seq {order} LIMIT $7""",
+        tenant_id,
+        session_id,
+        after,
+        before,
+        part.first,
+        part.boundary,
+        limit,
+    )
+    return [Row(r["seq"], r["run_id"], r["kind"], r["type"], r["body"], r["at"]) for r in rows]
