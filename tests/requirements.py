@@ -29,6 +29,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "api:idempotency-in-progress": Requirement(
         "A repetition of a request that is being served is told to come back.", "api D9"
     ),
+    "engine:budget-warning": Requirement(
+        "The log says when a run has spent 80 and 95 % of its budget.", "api 7"
+    ),
     "wire:thinking-tokens": Requirement("An estimate comes just before each thought.", "loop 1.7"),
     "wire:status": Requirement(
         "Each model request is announced to readers of partial messages.", "loop 1.7"

@@ -11,7 +11,7 @@ from app.agent.command import compact_instructions
 from app.agent.effects import Effects
 from app.agent.failure_step import after_failure, billed
 from app.agent.finish_step import ending
-from app.agent.notices import asked_in, estimate, limit_changed
+from app.agent.notices import asked_in, budget_warnings, estimate, limit_changed
 from app.agent.prompt import system_texts
 from app.agent.start_step import take_in
 from app.agent.state import EMPTY_RESPONSE, Advance, LoopState
@@ -137,7 +137,7 @@ def answered(response: ModelResponse, state: LoopState, effects: Effects) -> Bat
         for index, block in enumerate(blocks):
             entries += estimate(block, state, effects)
             entries.append(_block_entry(block, response, state, effects, is_first=index == 0))
-        return Batch(tuple(entries), ledger)
+        return Batch(tuple(entries), ledger, events=budget_warnings(ledger, state))
     if state.was_nudged or response.stop_reason in FINAL_WITHOUT_TEXT:
         ended = state.finished_empty(response.stop_reason).apply(Batch(ledger=ledger))
         last = _ended_empty(ended, effects)

@@ -16,6 +16,7 @@ from app.domain.notices import (
     RateLimitInfo,
     ThinkingTokensMessage,
 )
+from app.domain.usage import Usage
 from app.errors import ModelThrottled
 from tests.fakes.effects import (
     Journal,
@@ -229,3 +230,32 @@ async def test_an_empty_answer_tells_of_the_limit_too() -> None:
     ]
     journal = await play(effects(script))
     assert told(journal) == [near, limit("allowed")]
+
+
+# -- the budget -------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("engine:budget-warning")
+@pytest.mark.parametrize(
+    ("tokens", "shares"),
+    [
+        ([700, 90], []),
+        ([700, 100], [0.8]),
+        ([700, 100, 100], [0.8]),
+        ([700, 100, 150, 20], [0.8, 0.95]),
+        ([960], [0.8, 0.95]),
+        ([500, 500], []),  # spent: the run ends of it
+    ],
+)
+async def test_the_log_says_when_a_run_passes_a_share_of_its_budget(
+    tokens: list[int], shares: list[float]
+) -> None:
+    calls = [
+        response(call(f"c{n}"), usage=Usage(input_tokens=count)) for n, count in enumerate(tokens)
+    ]
+    journal = await play(effects([*calls, DONE]), run_info(max_budget_usd="0.01"))
+    told = [event for batch in journal.batches for event in batch.events]
+    assert [event.data["share"] for event in told] == shares
+    assert {(event.type, event.data["budget_usd"]) for event in told} <= {
+        ("budget.warning", "0.01")
+    }

@@ -159,3 +159,61 @@ async def test_a_reader_on_another_host_hears_the_same(
     assert of(frames, "tool_progress")
     assert of(frames, "status")
     assert len(messages_api.requests) == 2
+
+
+# -- service events ---------------------------------------------------------------------------
+
+
+async def service_events(stage: Stage, run: dict[str, Any]) -> list[dict[str, Any]]:
+    path = f"/v1/sessions/{run['session_id']}/events"
+    page = (await stage.client.get(path, params={"run_id": run["id"], "limit": 1000})).json()
+    return [entry["data"] for entry in page["data"] if entry["kind"] == "service"]
+
+
+async def test_a_cancel_is_told_once_before_the_end_of_its_run(stage: Stage) -> None:
+    run = await start(stage.client, scripted({"text": "late", "delay": 20}))
+    path = f"/v1/runs/{run['id']}/cancel"
+    for reason in ("not needed", "really not"):
+        answer = await stage.client.post(path, json={"reason": reason}, params={"wait": 10})
+        assert answer.is_success, answer.text
+    told = await service_events(stage, run)
+    kinds = [event["type"] for event in told]
+    assert kinds == ["run.queued", "run.started", "run.cancel_requested", "run.finished"]
+    assert told[2] == {
+        "type": "run.cancel_requested",
+        "seq": told[2]["seq"],
+        "session_id": run["session_id"],
+        "run_id": run["id"],
+        "at": told[2]["at"],
+        "reason": "not needed",
+        "end_reason": "cancelled",
+    }
+    frames = await read(stage.client, run, "none")
+    assert [f.body["type"] for f in frames if f.event == "service"] == kinds
+
+
+async def test_a_run_that_is_superseded_is_told_so_and_one_that_never_began_just_ends(
+    stage: Stage,
+) -> None:
+    run = await start(stage.client, scripted({"text": "late", "delay": 20}))
+    path = f"/v1/sessions/{run['session_id']}/runs"
+    queued = (await stage.client.post(path, json={"prompt": "waits"})).json()["run"]
+    await stage.client.post(f"/v1/runs/{queued['id']}/cancel")
+    assert [e["type"] for e in await service_events(stage, queued)] == [
+        *("run.queued", "run.finished"),
+    ]
+    taking = await stage.client.post(path, json={"prompt": "now", "on_busy": "interrupt"})
+    await finished(stage.client, taking.json()["run"]["id"])
+    told = await service_events(stage, run)
+    assert [event["type"] for event in told][2:] == ["run.cancel_requested", "run.finished"]
+    assert told[-1]["end_reason"] == "superseded"
+
+
+@pytest.mark.requirement("engine:budget-warning")
+async def test_a_budget_that_is_nearly_spent_is_told_in_the_log(stage: Stage) -> None:
+    dear = {"tool": "Glob", "input": {"pattern": "*"}, "usage": {"output_tokens": 900}}
+    options = {"max_budget_usd": "0.01", "allowed_tools": ["Glob"], "model": "claude-sonnet-5"}
+    run = await stage.run(scripted(dear, {"text": "done"}), options=options)
+    (told,) = [e for e in await service_events(stage, run) if e["type"] == "budget.warning"]
+    assert (told["scope"], told["share"], told["budget_usd"]) == ("run", 0.8, "0.01")
+    assert told["spent_usd"].startswith("0.0092")
