@@ -14,7 +14,7 @@ from app.tools.seen import has_changed, saw, sha256
 from app.tools.tool import ToolContext
 
 _MAX_BYTES = 8 * 1024 * 1024
-_MAX_ORIGINAL = 1024 * 1024
+_MAX_ORIGINAL = 256 * 1024
 """Longer originals are left out of the structured result; they would bloat the journal."""
 
 
