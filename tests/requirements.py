@@ -108,6 +108,11 @@ REQUIREMENTS: dict[str, Requirement] = {
     "loop:duplicate-ids": Requirement(
         "Calls that share an id are each answered once, and the next request is valid.", "case M03"
     ),
+    "loop:large-response": Requirement("A response of 20 MB is kept whole.", "ours"),
+    "loop:odd-names": Requirement(
+        "A call by an impossible name is an error result, and the next request is valid.",
+        "case M01",
+    ),
     "loop:invalid-calls": Requirement(
         "An unknown tool or a wrong input is an error result; permission is not asked.", "loop 4.5"
     ),
@@ -214,6 +219,7 @@ REQUIREMENTS: dict[str, Requirement] = {
     "field:P02": Requirement("Losing the reader does not break the run.", "field P02"),
     "field:P04": Requirement("A polite stop hands a run over as a kill does.", "field P04"),
     "field:P05": Requirement("An accepted run survives a crash before it began.", "field P05"),
+    "field:P10": Requirement("Costs of runs add up to their session's.", "field P10"),
     "field:P12": Requirement("A silent model ends in a result.", "field P12"),
     "field:P13": Requirement("Stop reaches tools, their children and the model.", "field P13"),
     "field:P14": Requirement("A killed host leaves no orphans.", "field P14"),
@@ -222,6 +228,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "field:P27": Requirement("Who joins inside a message gets its beginning.", "field P27, D16"),
     "field:P41": Requirement("After the result the session is not busy.", "field P41"),
     "field:P44": Requirement("A rolling restart loses nothing.", "field P44"),
+    "field:P45": Requirement(
+        "Retries are told with their wait; a run that gave up can be gone on with.", "field P45"
+    ),
     "field:P50": Requirement("Only the explicit call cancels.", "field P50"),
     "field:P53": Requirement("One call replays and follows.", "field P53"),
     "field:P57": Requirement("A reader goes on at another replica.", "field P57"),

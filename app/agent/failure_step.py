@@ -151,6 +151,9 @@ def _fallback(trigger: FallbackTrigger, model: str, state: LoopState, effects: E
             trigger=trigger,
             original_model=state.model,
             fallback_model=model,
-            content=f"{state.model} {_WHY[trigger]}: {model} answers for the rest of this run.",
+            content=(
+                f"{state.model} {_WHY[trigger]}: {model} answers for the rest of this run. "
+                f"The next run begins with {state.model} again."
+            ),
         )
     )

@@ -1,6 +1,6 @@
 """The model step: one response, with retries; what failed is discarded whole (decisions B26)."""
 
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -13,6 +13,7 @@ from app.agent.failure_step import after_failure, billed
 from app.agent.finish_step import ending
 from app.agent.notices import asked_in, budget_warnings, estimate, limit_changed
 from app.agent.prompt import system_texts
+from app.agent.sound import sound_blocks
 from app.agent.start_step import take_in
 from app.agent.state import EMPTY_RESPONSE, Advance, LoopState
 from app.agent.steps import FINAL_WITHOUT_TEXT, Finish, next_step, output_step
@@ -28,13 +29,11 @@ from app.domain.messages import (
     wire_time,
 )
 from app.domain.model import ContextMessage, ModelRequest, ModelResponse
-from app.domain.text import MAX_JSON_DEPTH, is_too_deep
 from app.domain.tools import ToolCall, ToolSpec
 from app.domain.usage import LedgerRow
 from app.errors import ModelError
 
 NUDGE_TEXT = "Your last response was empty. Go on with the task, or say what you found."
-_LIMITS = frozenset({"max_tokens", "model_context_window_exceeded"})
 
 
 async def ask_model(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
@@ -131,7 +130,8 @@ def answered(response: ModelResponse, state: LoopState, effects: Effects) -> Bat
     """Give the batch of a complete response: one message a block, journalled together."""
     ledger = (ledger_row(response, effects),)
     limit = limit_changed(response.rate_limit, state, effects)
-    blocks = [_told(block, effects) for block in _sound(_whole(response), state)]
+    kept = sound_blocks(response, state.call_ids)
+    blocks = [_told(block, effects) for block in kept]
     if blocks:
         entries = [*limit]
         for index, block in enumerate(blocks):
@@ -173,43 +173,6 @@ async def _respond(request: ModelRequest, effects: Effects) -> ModelResponse:
     raise RuntimeError("the model's stream ended without a response or an error")
 
 
-def _whole(response: ModelResponse) -> tuple[Block, ...]:
-    """Give the blocks; a call that the output limit cut off before its input began is marked.
-
-    One that was cut in the middle is no JSON, and is marked already (decisions B7).
-    """
-    last = response.blocks[-1] if response.blocks else None
-    if response.stop_reason not in _LIMITS or not isinstance(last, ToolUseBlock) or last.input:
-        return response.blocks
-    cut = last.model_copy(update={"input": {UNPARSED: {"raw": "", "len": 0}}})
-    return (*response.blocks[:-1], cut)
-
-
-def _sound(blocks: Iterable[Block], state: LoopState) -> Iterator[Block]:
-    """Give the blocks that are worth keeping, each fit to be sent back and to be read again."""
-    taken: set[str] | None = None
-    for block in blocks:
-        if isinstance(block, ToolUseBlock):
-            taken = set(state.call_ids) if taken is None else taken
-            yield _sound_call(block, taken)
-        elif not _is_blank(block):
-            yield block
-
-
-def _sound_call(call: ToolUseBlock, taken: set[str]) -> ToolUseBlock:
-    """Give the call an id of its own, since each result is found by it. Adds it to `taken`."""
-    call_id, copies = call.id, 1
-    while call_id in taken:
-        copies += 1
-        call_id = f"{call.id}_{copies}"
-    taken.add(call_id)
-    unreadable = {UNPARSED: {"raw": f"(JSON nested deeper than {MAX_JSON_DEPTH} levels)"}}
-    changes: dict[str, object] = {} if call_id == call.id else {"id": call_id}
-    if is_too_deep(call.input):
-        changes["input"] = unreadable
-    return call.model_copy(update=changes) if changes else call
-
-
 def _told(block: Block, effects: Effects) -> Block:
     """Put in what a valid call leaves out and its tool wants to be told."""
     spec = effects.tools.spec(block.name) if isinstance(block, ToolUseBlock) else None
@@ -218,11 +181,6 @@ def _told(block: Block, effects: Effects) -> Block:
     if effects.tools.invalid(ToolCall(block.id, block.name, block.input)) is not None:
         return block
     return block.model_copy(update={"input": {**spec.told_defaults, **block.input}})
-
-
-def _is_blank(block: Block) -> bool:
-    # The API refuses blank text when it comes back, so a blank block is not kept.
-    return isinstance(block, TextBlock) and not block.text.strip()
 
 
 def _block_entry(

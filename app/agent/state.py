@@ -18,6 +18,7 @@ from app.agent.briefing import news_block, opening_blocks
 from app.agent.carried import Carrier
 from app.agent.command import COMMAND, COMMAND_NOTICE, COMMAND_SAID
 from app.agent.retries import RetryRules
+from app.agent.sound import sendable
 from app.agent.structured import NO_CALL, OUTPUT_FACT, OUTPUT_TOOL, Output, raw_input
 from app.compaction.sizes import blocks_tokens, message_tokens
 from app.compaction.window import Window
@@ -437,7 +438,8 @@ class _Draft:
         if self.results or self.notes or message.message.id != self.message_id:
             self._open(message)
         block = message.message.content[0]
-        self.context[-1] = self.context[-1].plus((encode_block(block),), (message.uuid,))
+        sent = encode_block(sendable(block))
+        self.context[-1] = self.context[-1].plus((sent,), (message.uuid,))
         if isinstance(block, ToolUseBlock):
             self.rounds += not self.calls
             self.calls = (*self.calls, block)

@@ -31,6 +31,8 @@ from app.providers.response import MalformedEvent, ResponseBuilder
 _MAX_FRAME_BYTES = 64 * 1024 * 1024
 _MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 _MAX_ERROR_BODY_BYTES = 64 * 1024
+_AT_ONCE_BYTES = 256 * 1024
+"""A larger request is written in pieces, so that others get their turn in between."""
 _LINGER_S = 0.05
 """How long we wait for the end of a body whose message is complete, to keep its connection."""
 _NETWORK_ERRORS = (httpx.HTTPError, httpx.StreamError, aiohttp.ClientError, OSError)
@@ -112,7 +114,11 @@ class AnthropicModel:
         connect_s = self._timeouts.connect_s
         limits = {"connect": connect_s, "pool": connect_s, "read": None, "write": None}
         request = httpx.Request(
-            "POST", self._url, headers=headers, content=body, extensions={"timeout": limits}
+            "POST",
+            self._url,
+            headers={**headers, "content-length": str(len(body))},
+            content=body if len(body) <= _AT_ONCE_BYTES else _pieces(body),
+            extensions={"timeout": limits},
         )
         try:
             async with asyncio.timeout(self._timeouts.first_byte_s):
@@ -219,6 +225,11 @@ class AnthropicModel:
         except ValueError as error:
             raise broken("The stream is malformed.", request_id, builder) from error
         return event
+
+
+async def _pieces(body: bytes) -> AsyncGenerator[bytes]:
+    for at in range(0, len(body), _AT_ONCE_BYTES):
+        yield body[at : at + _AT_ONCE_BYTES]
 
 
 async def _drain(chunks: AsyncGenerator[bytes]) -> None:

@@ -352,7 +352,8 @@ async def test_a_model_found_overloaded_three_times_is_replaced_for_the_rest_of_
         "trigger": "overloaded",
         "original_model": MODEL,
         "fallback_model": OTHER,
-        "content": f"{MODEL} is overloaded: {OTHER} answers for the rest of this run.",
+        "content": f"{MODEL} is overloaded: {OTHER} answers for the rest of this run. "
+        f"The next run begins with {MODEL} again.",
     }
     again = ScriptedModel([DONE])
     await play(effects(again), run_info("run_2", fallback_model=OTHER), journal)

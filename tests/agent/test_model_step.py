@@ -1,6 +1,7 @@
 """One response: what is asked, what is kept of it, and what happens when it fails."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from decimal import Decimal
 from typing import Any
@@ -140,18 +141,40 @@ async def test_two_calls_with_one_id_are_both_answered_once() -> None:
 
 @pytest.mark.requirement("loop:duplicate-ids")
 async def test_an_id_of_an_earlier_run_gets_a_suffix_so_that_the_request_stays_valid() -> None:
-    odd = 'a","name":"'
+    odd, plain = 'a","name":"', "a___name___"
     journal = await play(effects([response(call("a"), call(odd)), DONE]))
     model = ScriptedModel([response(call("a"), call(odd)), DONE])
     await play(effects(model), run_info("run_2"), journal)
-    assert list(journal.results()) == ["a", odd, "a_2", f"{odd}_2"]
+    assert list(journal.results()) == ["a", plain, "a_2", f"{plain}_2"]
     ids = [
         block["id"]
         for _, blocks in request_blocks(model.requests[1])
         for block in blocks
         if block["type"] == "tool_use"
     ]
-    assert ids == ["a", odd, "a_2", f"{odd}_2"]
+    assert ids == ["a", plain, "a_2", f"{plain}_2"]
+
+
+@pytest.mark.requirement("loop:odd-names")
+@pytest.mark.parametrize("name", ["../../x", "", "n" * 10_000, "Bash\u2400", "Вash", "a b"])
+async def test_a_name_that_no_tool_can_have_is_told_as_it_is_and_sent_back_as_one(
+    name: str,
+) -> None:
+    model = ScriptedModel([response(call("a", name)), DONE])
+    journal = await play(effects(model))
+    [asked, _] = answers(journal)
+    assert asked.message.content[0].model_dump()["name"] == name
+    assert journal.results()["a"].is_error is True
+    [_, (_, [sent]), _] = request_blocks(model.requests[1])
+    assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", sent["name"])
+
+
+async def test_thoughts_at_the_end_of_an_answer_are_not_sent_back() -> None:
+    journal = await play(effects([response(thinking("a"), text("so"), thinking("b"))]))
+    model = ScriptedModel([DONE])
+    await play(effects(model, prompts=[prompt("go")]), run_info("run_2"), journal)
+    [_, (_, sent), _] = request_blocks(model.requests[0])
+    assert [block["type"] for block in sent] == ["thinking", "text"]
 
 
 async def test_a_message_id_that_comes_twice_does_not_mix_two_responses() -> None:

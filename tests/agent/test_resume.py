@@ -175,6 +175,7 @@ def assert_valid(request: ModelRequest) -> None:
     ]
     assert answers == [[], *ids[:-1]]
     assert ids[-1] == []
+    assert all(blocks[-1]["type"] != "thinking" for blocks in messages[:-1])
     for blocks in messages:
         kinds = [block["type"] == "tool_result" for block in blocks]
         assert kinds == sorted(kinds, reverse=True)  # results stand first
