@@ -18,7 +18,7 @@ from app.agent.start_step import take_in
 from app.agent.state import EMPTY_RESPONSE, Advance, LoopState
 from app.agent.steps import FINAL_WITHOUT_TEXT, Finish, next_step, output_step
 from app.agent.structured import MISSING_TEXT, OUTPUT_FACT
-from app.domain.blocks import UNPARSED, Block, TextBlock, ToolUseBlock
+from app.domain.blocks import Block, TextBlock, ToolUseBlock
 from app.domain.journal import Batch, Entry
 from app.domain.messages import (
     ApiMessage,

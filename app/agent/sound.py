@@ -13,7 +13,7 @@ from app.domain.text import MAX_JSON_DEPTH, is_too_deep
 
 _LIMITS = frozenset({"max_tokens", "model_context_window_exceeded"})
 _ODD = re.compile(r"[^a-zA-Z0-9_-]")
-_LONGEST_NAME = 64
+_LONGEST_NAME = 128
 
 
 def sound_blocks(response: ModelResponse, call_ids: Collection[str]) -> Iterator[Block]:

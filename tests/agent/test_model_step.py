@@ -166,7 +166,7 @@ async def test_a_name_that_no_tool_can_have_is_told_as_it_is_and_sent_back_as_on
     assert asked.message.content[0].model_dump()["name"] == name
     assert journal.results()["a"].is_error is True
     [_, (_, [sent]), _] = request_blocks(model.requests[1])
-    assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", sent["name"])
+    assert re.fullmatch("[a-zA-Z0-9_-]{1,128}", sent["name"])
 
 
 async def test_thoughts_at_the_end_of_an_answer_are_not_sent_back() -> None:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -13,6 +14,7 @@ from tests.conftest import MakeSettings
 from tests.fakes.messages_api import MessagesApi
 from tests.hosts import Host, HostProcess, environment, host, host_process
 from tests.traces.http_driver import HttpDriver, OneHost
+from tests.traces.scenario import max_retries_of, read_trace
 from tests.traces.stand_ins import StandIns
 
 
@@ -24,12 +26,23 @@ def workspaces(scratch: Path) -> Path:
     return folder
 
 
+NOBODY = "http://127.0.0.1:1"
+"""Where no model listens."""
+
+
 @pytest.fixture
 async def driver(
-    make_settings: MakeSettings, messages_api: MessagesApi, workspaces: Path
+    name: str, make_settings: MakeSettings, messages_api: MessagesApi, workspaces: Path
 ) -> AsyncIterator[HttpDriver]:
-    """A host with the stand-in tools."""
-    settings = make_settings(workspace={"allowed_roots": [workspaces]})
+    """A host with the stand-in tools, as patient with its model as the recorded one."""
+    model: dict[str, Any] = {
+        "max_retries": max_retries_of(read_trace(name)),
+        "retry_first_delay_s": 0.01,
+        "retry_longest_asked_delay_s": 0.02,
+    }
+    if name == "conn_refused":
+        model["base_url"] = NOBODY
+    settings = make_settings(workspace={"allowed_roots": [workspaces]}, model=model)
     stand_ins = StandIns()
     async with host(settings, extra_tools=stand_ins.tools()) as running:
         serving = OneHost(running.client)

@@ -9,7 +9,9 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tests.traces import differences_answers as answers
 from tests.traces import differences_engine as engine
+from tests.traces import differences_failures as failures
 from tests.traces import differences_loop as loop
 from tests.traces import differences_sessions as sessions
 from tests.traces import differences_structured as structured
@@ -38,15 +40,20 @@ def expected_form(lines: Sequence[Line], scenario: Scenario) -> Form:
 
 
 def decisions_of(lines: Sequence[Line], scenario: Scenario) -> set[str]:
-    """Give what the comparison with a trace cites: the entries that change something of it."""
+    """Give what the comparison with a trace cites."""
+    return {difference.cites for difference in differences_of(lines, scenario)}
+
+
+def differences_of(lines: Sequence[Line], scenario: Scenario) -> "list[Difference]":
+    """Give the entries that change something of a trace."""
     form = form_of_trace(lines)
-    cited: set[str] = set()
+    found: list[Difference] = []
     for difference in DIFFERENCES:
         before = copy.deepcopy(form)
         _apply(difference, form, scenario)
         if form != before:
-            cited.add(difference.cites)
-    return cited
+            found.append(difference)
+    return found
 
 
 def _apply(difference: Difference, form: Form, scenario: Scenario) -> None:
@@ -67,12 +74,21 @@ DIFFERENCES = (
     Difference("B1", "all blocks of a cut response are aborted", engine.cut_responses_are_marked),
     Difference("B1", "a void preview is told as such", engine.cut_previews_are_closed),
     Difference("B1", "blocks come after all events", loop.previews_come_first),
+    Difference("B26", "broken responses are discarded", failures.broken_responses_are_discarded),
+    Difference("B26", "nothing is sent again unseen", failures.refused_requests_are_sent_once),
+    Difference("B7", "the output limit ends a run", answers.output_limits_end_runs),
+    Difference("B6", "a refusal ends a run", answers.refusals_end_runs),
+    Difference("B7", "a paused response goes on", answers.paused_responses_go_on),
+    Difference("B29", "each run has its budget", answers.budgets_begin_anew),
+    Difference("B23", "what a lost try cost is the run's", failures.lost_tries_count),
     Difference("B23", "what a cut response cost is estimated", engine.cut_responses_count),
     Difference("B1", "blocks carry their response's final usage and reason", loop.final_snapshots),
+    Difference("B5", "an API failure is an error", failures.failures_are_errors),
     Difference("B2", "requests hold results in the order of calls", loop.requests_in_call_order),
     Difference("B10", "Bash calls never overlap", loop.bash_in_call_order),
     Difference("B4", "num_turns counts responses", loop.turns_are_responses),
     Difference("B8", "usage has the response that spent it", loop.budget_counts_every_response),
+    Difference("B8", "an answer is a success, whatever it cost", answers.answers_are_successes),
     Difference("B8", "calls beyond the budget get a result", loop.budget_refuses_calls),
     Difference("B9", "neither effort nor thinking is sent unset", loop.nothing_unasked),
     Difference("B10", "Bash never overlaps the output", structured.output_waits_for_bash),
@@ -81,6 +97,9 @@ DIFFERENCES = (
     Difference("2", "prompts come with a notice of ours", engine.steered_prompts_have_our_notice),
     Difference("2", "markers are kept to the letter", engine.markers_end_without_a_line),
     Difference("B25", "prompts are replayed when taken in", engine.prompts_are_replayed),
+    Difference("2", "failures are told in our words", failures.failures_have_our_words),
+    Difference("2", "notes are sent as they are told", failures.notes_are_sent_as_they_are_told),
+    Difference("2", "results hold no reminders", failures.results_hold_no_reminders),
     Difference("2", "error sentences are our own", loop.own_words),
     Difference("2", "what is said of an output is our own", structured.own_words),
 )

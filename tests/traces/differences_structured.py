@@ -48,8 +48,10 @@ def words_are_no_output(form: Form, scenario: Scenario) -> None:
     for turn, told in zip(list(turns_of(form.messages)), scenario.turns, strict=False):
         asks = scenario.starts[told.start].options.get("output_format") is not None
         result = turn[-1]
+        if not asks:
+            continue
         texts = [step.blocks[0].get("text", "") for step in told.steps[:ATTEMPTS]]
-        if not asks or not _is_success_in_words(result, texts):
+        if not _is_success_in_words(result, texts):
             continue
         _, _, nudge, answer, _ = turn  # init, then two answers in words
         at = index_of(form.messages, result)

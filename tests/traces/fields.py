@@ -19,24 +19,45 @@ MODEL_USAGE_FIELDS = (
     "canonicalModel",
     "costBasis",
 )
-RESULT_FIELDS = ("subtype", "is_error", "num_turns", "stop_reason", "permission_denials")
+RESULT_FIELDS = (
+    "subtype",
+    "is_error",
+    "num_turns",
+    "stop_reason",
+    "permission_denials",
+)
 OPTIONAL_RESULT_FIELDS = (
     "terminal_reason",
     "result",
     "errors",
     "api_error_status",
     "structured_output",
+    "api_error_type",
+    "safety_stops",
 )
+FAILURE_FIELDS = ("error", "is_api_error_message", "api_error_status", "api_error_type")
 ONLY_NAMED: Mapping[str, object] = {
     "aborted": True,
     "user_message_uuid": "<uuid>",
     "user_message_uuids": ["<uuid>"],
 }
 """What traces mostly show by its key alone, with the value that it has then."""
+API_ERROR = "connection_failed"
+"""What `api_error` says of a lost connection. Traces only show its key."""
 SYSTEM_FIELDS: Mapping[str, Sequence[str]] = {
     "init": ("model", "permissionMode"),
     "thinking_tokens": ("estimated_tokens", "estimated_tokens_delta"),
     "status": ("status",),
+    "api_retry": ("attempt", "max_retries", "error_status", "error"),
+    "model_fallback": ("trigger", "original_model", "fallback_model", "content"),
+    "informational": ("content", "level"),
+    "model_refusal_no_fallback": (
+        "original_model",
+        "api_refusal_category",
+        "api_refusal_explanation",
+        "refused_user_message_uuid",
+        "content",
+    ),
 }
 REQUEST_FIELDS = ("model", "stream", "max_tokens")
 OPTIONAL_REQUEST_FIELDS = ("thinking", "output_config")
@@ -51,18 +72,32 @@ KEYS: Mapping[str, frozenset[str]] = {
         (
             "agents",
             "apiKeySource",
+            "api_refusal_category",
+            "api_refusal_explanation",
+            "attempt",
             "claude_code_version",
+            "content",
             "cwd",
+            "error",
+            "error_status",
+            "fallback_model",
+            "level",
+            "max_retries",
             "mcp_servers",
             "model",
+            "original_model",
             "output_style",
             "permissionMode",
             "plugins",
+            "refused_user_message_uuid",
+            "request_id",
+            "retry_delay_ms",
             "session_id",
             "skills",
             "slash_commands",
             "subtype",
             "tools",
+            "trigger",
             "type",
             "user_message_uuids",
             "uuid",
@@ -71,9 +106,14 @@ KEYS: Mapping[str, frozenset[str]] = {
     "assistant": frozenset(
         (
             "aborted",
+            "api_error",
+            "api_error_status",
+            "api_error_type",
             "error",
+            "is_api_error_message",
             "message",
             "parent_tool_use_id",
+            "request_id",
             "session_id",
             "timestamp",
             "type",
@@ -97,7 +137,9 @@ KEYS: Mapping[str, frozenset[str]] = {
     ),
     "result": frozenset(
         (
+            "api_error",
             "api_error_status",
+            "api_error_type",
             "duration_api_ms",
             "duration_ms",
             "errors",
@@ -107,6 +149,7 @@ KEYS: Mapping[str, frozenset[str]] = {
             "num_turns",
             "permission_denials",
             "result",
+            "safety_stops",
             "session_id",
             "stop_reason",
             "structured_output",

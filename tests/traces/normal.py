@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.traces.fields import (
+    API_ERROR,
     BLOCK_FIELDS,
+    FAILURE_FIELDS,
     KEYS,
     MESSAGE_KEYS,
     MODEL_USAGE_FIELDS,
@@ -235,11 +237,13 @@ def _message(line: Line, keys: Iterable[str], message_keys: Iterable[str] | None
     }
     named = {k: v for k, v in ONLY_NAMED.items() if k in form["keys"]}
     form |= _needed(line, named) if kind == "result" else {**named, **_picked(line, named)}
+    if "api_error" in form["keys"]:
+        form["api_error"] = line.get("api_error", API_ERROR)
     match kind:
         case "system":
             form |= _needed(line, ("subtype", *SYSTEM_FIELDS.get(line["subtype"], ())))
         case "assistant":
-            form |= _needed(line, ("parent_tool_use_id",)) | _picked(line, ("error",))
+            form |= _needed(line, ("parent_tool_use_id",)) | _picked(line, FAILURE_FIELDS)
             form["message"] = _content(line["message"], message_keys)
             form["message"] |= _needed(line["message"], ("id", "model", "stop_reason"))
             form["message"]["usage"] = _needed(line["message"]["usage"], USAGE_FIELDS)

@@ -23,16 +23,19 @@ STAND_INS = ("mcp__m__ro", "mcp__m__rw")
 _SERVER = "mcp__m"
 _SAME_HERE = frozenset(
     {
-        "model",
         "allowed_tools",
-        "max_turns",
-        "max_budget_usd",
+        "fallback_model",
         "include_partial_messages",
+        "max_budget_usd",
+        "max_turns",
+        "model",
         "output_format",
     }
 )
 _MEANS_NOTHING_HERE = frozenset({"extra_args", "session_store", "session_store_flush"})
 """The reference is asked to replay prompts, and to store elsewhere what it forgets; we always do."""
+WITHOUT_RETRIES = frozenset({"resume_http_error"})
+"""Recordings of a process that was not allowed any."""
 HELD_AFTER_EVENTS: Mapping[str, int] = {"interrupt_stream": 6, "interrupt_stream_toolinput": 10}
 """Where a recording was interrupted in the middle of a response: our model stops after so many
 events of the first answer, so that the interrupt meets the same moment however slow we are."""
@@ -88,6 +91,12 @@ class Scenario:
     acts: tuple[Act, ...]
     held_chars: int = 0
     """What comes of the first answer, in characters, before the model is held; 0 if it is not."""
+
+
+def max_retries_of(lines: Sequence[Line]) -> int:
+    """Give how many retries the recorded process was allowed."""
+    usual = 0 if lines[0]["scenario"] in WITHOUT_RETRIES else 2
+    return max((line["max_retries"] for line in lines if "max_retries" in line), default=usual)
 
 
 def trace_names() -> list[str]:

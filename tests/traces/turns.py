@@ -30,9 +30,15 @@ def responses_of(turn: Sequence[Json]) -> Iterator[list[Json]]:
     """Yield the assistant messages of each response that came to its end."""
     by_id: dict[str, list[Json]] = {}
     for message in turn:
-        if message["type"] == "assistant" and not is_aborted(message):
+        is_cut = message["type"] == "assistant" and is_aborted(message)
+        if message["type"] == "assistant" and not is_cut and not is_synthetic(message):
             by_id.setdefault(message["message"]["id"], []).append(message)
     yield from by_id.values()
+
+
+def is_synthetic(message: Json) -> bool:
+    """Whether the loop made this message: it is no response."""
+    return bool(message.get("message", {}).get("model") == "<synthetic>")
 
 
 def is_aborted(message: Json) -> bool:
