@@ -34,7 +34,6 @@ async def rewind(
         tenant_id,
         session_id,
         after_seq=end.seq,
-        message_uuid=at_message,
         rewound_body=event_body(session_id, "session.rewound", data),
     )
 

@@ -163,7 +163,7 @@ async def enqueue(
 # unfinished runs were there.
 _INSERT = f"""
 WITH last_message AS (
-  SELECT uuid FROM journal WHERE tenant_id = :tenant AND session_id = :session
+  SELECT coalesce(uuid, body::json ->> 'at_message') AS uuid FROM journal WHERE tenant_id = :tenant AND session_id = :session
     AND (kind = 'message' OR type = 'session.rewound') ORDER BY seq DESC LIMIT 1),
 mine AS (
   UPDATE sessions SET owner = :host, epoch = epoch + 1, pending_steers = :steers,
@@ -294,7 +294,8 @@ started AS (
       ELSE r.stalled_attempts + 1 END,
     started_at = coalesce(r.started_at, clock_timestamp()),
     resumed_from = CASE WHEN r.attempt > 0 THEN r.resumed_from ELSE (
-      SELECT j.uuid FROM journal j WHERE j.tenant_id = r.tenant_id AND j.session_id = r.session_id
+      SELECT coalesce(j.uuid, j.body::json ->> 'at_message') FROM journal j
+      WHERE j.tenant_id = r.tenant_id AND j.session_id = r.session_id
         AND (j.kind = 'message' OR j.type = 'session.rewound') ORDER BY j.seq DESC LIMIT 1) END
   FROM next JOIN taken ON taken.tenant_id = next.tenant_id AND taken.id = next.session_id
   WHERE r.tenant_id = next.tenant_id AND r.id = next.run_id

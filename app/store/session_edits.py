@@ -96,12 +96,11 @@ async def rewind_session(
     session_id: str,
     *,
     after_seq: int,
-    message_uuid: str,
     rewound_body: str,
 ) -> None:
     """Take what comes after `after_seq` out of the conversation; the log keeps it.
 
-    The event has the uuid of the message that is the last one now.
+    The event's `at_message` names the message that is the last one now.
     """
     await connection.execute(
         sql(
@@ -110,14 +109,13 @@ WITH s AS (
   UPDATE sessions SET last_seq = last_seq + 1, updated_at = clock_timestamp(),
     dropped = dropped + int8multirange(int8range(:after, last_seq, '(]'))
   WHERE tenant_id = :tenant AND id = :session RETURNING last_seq)
-INSERT INTO journal (tenant_id, session_id, seq, kind, type, uuid, body)
-SELECT :tenant, :session, last_seq, 'service', 'session.rewound', :uuid, :rewound FROM s"""
+INSERT INTO journal (tenant_id, session_id, seq, kind, type, body)
+SELECT :tenant, :session, last_seq, 'service', 'session.rewound', :rewound FROM s"""
         ),
         {
             "tenant": tenant_id,
             "session": session_id,
             "after": after_seq,
-            "uuid": message_uuid,
             "rewound": rewound_body,
         },
     )

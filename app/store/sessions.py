@@ -74,7 +74,8 @@ SELECT s.id, s.title, s.options, s.workspace, s.metadata, s.last_seq, s.num_runs
     AND r.status NOT IN ('queued', 'finished') LIMIT 1) AS active_run_id,
   (SELECT count(*) FROM runs r WHERE r.tenant_id = s.tenant_id AND r.session_id = s.id
     AND r.status = 'queued') AS queued_runs,
-  (SELECT j.uuid FROM journal j WHERE j.tenant_id = s.tenant_id AND j.session_id = s.id
+  (SELECT coalesce(j.uuid, j.body::json ->> 'at_message') FROM journal j
+    WHERE j.tenant_id = s.tenant_id AND j.session_id = s.id
     AND (j.kind = 'message' OR j.type = 'session.rewound') ORDER BY j.seq DESC LIMIT 1)
     AS last_message_uuid
 FROM sessions s WHERE s.tenant_id = :tenant """
