@@ -30,6 +30,12 @@ def _wire(message: Json, number: int) -> Json:
     del wire["keys"]
     if "uuid" in wire:
         wire["uuid"] = f"00000000-0000-4000-8000-{number:012d}"
+    if "compact_metadata" in wire:
+        told = wire["compact_metadata"]
+        parts = {name: dict.fromkeys(told[name], 0) for name in told if name.startswith("pres")}
+        wire["compact_metadata"] = (
+            dict.fromkeys(told["keys"], 0) | parts | {"trigger": told["trigger"]}
+        )
     if "cwd" in wire:
         wire["cwd"] = CWD
     if "message" in wire:

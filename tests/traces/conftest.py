@@ -42,7 +42,11 @@ async def driver(
     }
     if name == "conn_refused":
         model["base_url"] = NOBODY
-    settings = make_settings(workspace={"allowed_roots": [workspaces]}, model=model)
+    settings = make_settings(
+        workspace={"allowed_roots": [workspaces]},
+        model=model,
+        limits={"default_max_budget_usd": 50},  # recordings have none unless they say so
+    )
     stand_ins = StandIns()
     async with host(settings, extra_tools=stand_ins.tools()) as running:
         serving = OneHost(running.client)

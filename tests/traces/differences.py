@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tests.traces import differences_answers as answers
+from tests.traces import differences_compaction as compaction
 from tests.traces import differences_engine as engine
 from tests.traces import differences_failures as failures
 from tests.traces import differences_loop as loop
@@ -94,6 +95,9 @@ DIFFERENCES = (
     Difference("B10", "Bash never overlaps the output", structured.output_waits_for_bash),
     Difference("B23", "usage has the last attempt", structured.usage_counts_every_attempt),
     Difference("B11", "an answer in words is a failed attempt", structured.words_are_no_output),
+    Difference("2", "commands print no words of hooks", compaction.commands_print_no_hooks),
+    Difference("2", "summaries are in our words", compaction.summaries_are_in_our_words),
+    Difference("2", "commands are told in ours too", compaction.commands_are_told_in_our_words),
     Difference("2", "prompts come with a notice of ours", engine.steered_prompts_have_our_notice),
     Difference("2", "markers are kept to the letter", engine.markers_end_without_a_line),
     Difference("B25", "prompts are replayed when taken in", engine.prompts_are_replayed),

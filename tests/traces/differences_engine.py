@@ -12,6 +12,7 @@ from tests.traces.turns import (
     USAGE,
     index_of,
     is_aborted,
+    is_init,
     rename_responses,
     responses_of,
     result_message,
@@ -237,19 +238,25 @@ def _void(cut: Json) -> Json:
     }
 
 
+def printed(message: Json) -> bool:
+    """Whether a message is what a command of the service printed."""
+    (block,) = message["message"]["content"]
+    return str(block.get("text", "")).startswith("<local-command-stdout>")
+
+
 # -- B25: prompts on the wire -----------------------------------------------------------------
 
 
 def prompts_are_replayed(form: Form, scenario: Scenario) -> None:
     """Show each prompt where the loop takes it in, unless the recording does."""
     for told, turn in zip(scenario.turns, list(turns_of(form.messages)), strict=True):
-        replays = [message for message in turn if "isReplay" in message]
+        replays = [message for message in turn if message.get("isReplay") and not printed(message)]
         if replays:
             texts = [message["message"]["content"][0]["text"] for message in replays]
             if texts != [form.prompts[index] for index, _ in told.taken]:
                 raise ValueError("the recording replays other prompts")
             continue
-        heads = [turn[0], *(response[0] for response in responses_of(turn))]
+        heads = [next(filter(is_init, turn)), *(response[0] for response in responses_of(turn))]
         for index, after in told.taken:
             block = {"type": "text", "text": form.prompts[index]}
             replay = {**user_message(turn[0]["session_id"], [block]), "isReplay": True}

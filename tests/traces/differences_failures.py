@@ -2,7 +2,7 @@
 
 import json
 import re
-from itertools import islice
+from itertools import islice, pairwise
 
 from app.providers.answer import answer_frames
 from app.providers.script import Step
@@ -297,7 +297,11 @@ def notes_are_sent_as_they_are_told(form: Form, scenario: Scenario) -> None:
     """Put the note after an empty answer into its request, where recordings do not show it."""
     if any("output_format" in start.options for start in scenario.starts):
         return  # those notes have entries of their own
-    notes = [message for message in form.messages if message.get("isSynthetic")]
+    notes = [
+        told
+        for before, told in pairwise(form.messages)
+        if told.get("isSynthetic") and before.get("subtype") != "compact_boundary"  # a summary
+    ]
     for place, told in enumerate(notes, 1):
         (block,) = told["message"]["content"]
         form.requests[place]["messages"][-1]["content"].append(words(block["text"]))

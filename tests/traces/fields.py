@@ -36,6 +36,8 @@ OPTIONAL_RESULT_FIELDS = (
     "safety_stops",
 )
 FAILURE_FIELDS = ("error", "is_api_error_message", "api_error_status", "api_error_type")
+LOCAL_COMMAND = "compact"
+"""What `local_command` says. Traces only show its key."""
 ONLY_NAMED: Mapping[str, object] = {
     "aborted": True,
     "user_message_uuid": "<uuid>",
@@ -58,7 +60,9 @@ SYSTEM_FIELDS: Mapping[str, Sequence[str]] = {
         "refused_user_message_uuid",
         "content",
     ),
+    "compact_boundary": (),
 }
+OPTIONAL_SYSTEM_FIELDS = ("compact_result", "compact_output_chars")
 REQUEST_FIELDS = ("model", "stream", "max_tokens")
 OPTIONAL_REQUEST_FIELDS = ("thinking", "output_config")
 BLOCK_FIELDS: Mapping[str, Sequence[str]] = {
@@ -76,12 +80,16 @@ KEYS: Mapping[str, frozenset[str]] = {
             "api_refusal_explanation",
             "attempt",
             "claude_code_version",
+            "compact_metadata",
+            "compact_output_chars",
+            "compact_result",
             "content",
             "cwd",
             "error",
             "error_status",
             "fallback_model",
             "level",
+            "logical_parent_uuid",
             "max_retries",
             "mcp_servers",
             "model",
@@ -144,6 +152,7 @@ KEYS: Mapping[str, frozenset[str]] = {
             "duration_ms",
             "errors",
             "is_error",
+            "local_command",
             "modelUsage",
             "model_usage_since_last_result",
             "num_turns",

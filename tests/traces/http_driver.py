@@ -11,9 +11,10 @@ from typing import Any, Protocol
 
 import httpx
 
+from app.compaction.summary import TASK
 from tests.fakes.messages_api import MessagesApi
 from tests.traces.normal import Json, Record
-from tests.traces.scenario import FILES, Prompt, Scenario, Start
+from tests.traces.scenario import FILES, Prompt, Scenario, Start, summary_of
 from tests.traces.stand_ins import StandIns
 from tests.traces.story import Act, Seen
 from tests.traces.turns import turns_of
@@ -61,6 +62,7 @@ class HttpDriver:
         """Do to the service what was done in the recording; give what came of it all."""
         if not scenario.prompts:
             await self._is_refused(scenario.starts[0])
+        self.messages_api.summaries = [(TASK[:60], summary_of(scenario))]
         async with AsyncExitStack() as stack:
             play = _Play(self, scenario, stack)
             for act in scenario.acts:

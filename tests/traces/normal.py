@@ -4,6 +4,7 @@ Left out is what stands on no list here: durations, timestamps, the values of uu
 tools, and fields that describe the reference's own product.
 """
 
+import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,11 +15,13 @@ from tests.traces.fields import (
     BLOCK_FIELDS,
     FAILURE_FIELDS,
     KEYS,
+    LOCAL_COMMAND,
     MESSAGE_KEYS,
     MODEL_USAGE_FIELDS,
     ONLY_NAMED,
     OPTIONAL_REQUEST_FIELDS,
     OPTIONAL_RESULT_FIELDS,
+    OPTIONAL_SYSTEM_FIELDS,
     REQUEST_FIELDS,
     RESULT_FIELDS,
     SYSTEM_FIELDS,
@@ -83,9 +86,30 @@ def form_of_trace(lines: Sequence[Line]) -> Form:
             _take(form, line)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"line {number} of the trace is malformed") from error
+    _number_calls(form)
     name_previews(form.messages)
     form.messages[:] = joined_deltas(form.messages)
     return form
+
+
+def _number_calls(form: Form) -> None:
+    """Number calls anew: the reference counts callbacks of hooks too, which are left out."""
+    names: dict[str, str] = {}
+
+    def number(value: Any) -> None:  # any JSON value
+        for item in value.values() if isinstance(value, dict) else value:
+            if isinstance(item, dict | list):
+                number(item)
+        for key in ("id", "tool_use_id", "parent_tool_use_id") if isinstance(value, dict) else ():
+            if _CALL.fullmatch(str(value.get(key))):
+                value[key] = names.setdefault(value[key], f"tool-{len(names) + 1}")
+
+    form.messages[:], form.requests[:] = copy.deepcopy((form.messages, form.requests))
+    number(form.messages)
+    number(form.requests)
+
+
+_CALL = re.compile(r"tool-\d+")
 
 
 def _take(form: Form, line: Line) -> None:
@@ -239,9 +263,11 @@ def _message(line: Line, keys: Iterable[str], message_keys: Iterable[str] | None
     form |= _needed(line, named) if kind == "result" else {**named, **_picked(line, named)}
     if "api_error" in form["keys"]:
         form["api_error"] = line.get("api_error", API_ERROR)
+    if "local_command" in form["keys"]:
+        form["local_command"] = line.get("local_command", LOCAL_COMMAND)
     match kind:
         case "system":
-            form |= _needed(line, ("subtype", *SYSTEM_FIELDS.get(line["subtype"], ())))
+            form |= _system(line)
         case "assistant":
             form |= _needed(line, ("parent_tool_use_id",)) | _picked(line, FAILURE_FIELDS)
             form["message"] = _content(line["message"], message_keys)
@@ -264,6 +290,23 @@ def _message(line: Line, keys: Iterable[str], message_keys: Iterable[str] | None
         case "service_preview_aborted":
             form |= _needed(line, ("message_id", "reason"))
     return form
+
+
+def _system(line: Line) -> Json:
+    form = _needed(line, ("subtype", *SYSTEM_FIELDS.get(line["subtype"], ())))
+    form |= _picked(line, OPTIONAL_SYSTEM_FIELDS)
+    if "compact_metadata" in line:
+        form["compact_metadata"] = _metadata(line["compact_metadata"])
+    return form
+
+
+def _metadata(told: Json) -> Json:
+    """Give what does not depend on the product's own texts: the trigger, and what there is."""
+    return {
+        "trigger": told["trigger"],
+        "keys": sorted(told),
+        **{part: sorted(told[part]) for part in ("preserved_segment", "preserved_messages")},
+    }
 
 
 def _content(body: Json, keys: Iterable[str] | None) -> Json:

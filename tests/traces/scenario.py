@@ -4,7 +4,7 @@ import ast
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,15 @@ WITHOUT_RETRIES = frozenset({"resume_http_error"})
 HELD_AFTER_EVENTS: Mapping[str, int] = {"interrupt_stream": 6, "interrupt_stream_toolinput": 10}
 """Where a recording was interrupted in the middle of a response: our model stops after so many
 events of the first answer, so that the interrupt meets the same moment however slow we are."""
+
+
+SUMMARY = Step(usage={"input_tokens": 1000, "output_tokens": 100})
+"""What every compaction request of the recordings was answered by, but for its text."""
+NOTES = "The notes."
+_AFTER_SUMMARY: Mapping[str, tuple[int, Step]] = {
+    "compact_auto_sonnet5": (4, Step(blocks=({"text": "post compact end"},)))
+}
+"""Where a summary carries a new script: how many answers come before it, and what comes then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +144,25 @@ def scenario_of(lines: Sequence[Line]) -> Scenario:
         for told in story.turns
     )
     events = HELD_AFTER_EVENTS.get(name, 0)
+    if name in _AFTER_SUMMARY:
+        before, step = _AFTER_SUMMARY[name]
+        turns = (replace(turns[0], steps=(*turns[0].steps[:before], step)), *turns[1:])
     held_chars = _held_chars(prompts[0].steps[0], events) if events else 0
     return Scenario(name, starts, prompts, turns, tuple(story.acts), held_chars)
+
+
+def summary_of(scenario: "Scenario") -> Step:
+    """Give what a compaction request is answered by."""
+    text = NOTES
+    if scenario.name in _AFTER_SUMMARY:
+        _, step = _AFTER_SUMMARY[scenario.name]
+        # The messages that stay behind the summary count as answers too.
+        text = f"{NOTES} {_OPEN}{json.dumps([*step.blocks] * 9)}{_CLOSE}"
+    return replace(SUMMARY, blocks=({"text": text},))
+
+
+_COMMAND = (Step(blocks=({"text": "never asked for"},)),)
+"""A turn that asks the model for nothing."""
 
 
 def _held(text: str, events: int) -> str:
@@ -162,7 +188,7 @@ def _steps(told: ToldTurn, prompts: Sequence[Prompt]) -> tuple[Step, ...]:
     for after, script in scripts:
         if script:
             steps = [*steps[:after], *script]
-    return tuple(steps)
+    return tuple(steps) or _COMMAND
 
 
 def _start(literals: Mapping[str, str]) -> Start:

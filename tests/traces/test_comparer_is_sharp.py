@@ -30,6 +30,9 @@ SAYS_NOTHING = {
     # what differs between two runs
     *("uuid", "timestamp", "cwd", "duration_ms", "duration_api_ms", "ttft_ms"),
     *("retry_delay_ms", "request_id"),
+    # estimates, and ids of messages
+    *("pre_tokens", "post_tokens", "cumulative_dropped_tokens", "logical_parent_uuid"),
+    *("head_uuid", "anchor_uuid", "tail_uuid", "uuids", "all_uuids"),
     # what traces do not show
     *("claude_code_version", "agents", "skills", "slash_commands", "plugins", "output_style"),
     *("model_usage_since_last_result", "message.type", "message.role", "message.stop_sequence"),

@@ -15,15 +15,20 @@ USAGE: Mapping[str, int] = {
 
 
 def turns_of(messages: Sequence[Json]) -> Iterator[list[Json]]:
-    """Yield the messages of each run: from an `init` to the next."""
+    """Yield the messages of each run: up to its result, or, after a crash, to the next `init`."""
     turn: list[Json] = []
     for message in messages:
-        if message.get("subtype") == "init" and turn:
+        is_next = message.get("subtype") == "init" and any(map(is_init, turn))
+        if turn and (is_next or turn[-1]["type"] == "result"):
             yield turn
             turn = []
         turn.append(message)
     if turn:
         yield turn
+
+
+def is_init(message: Json) -> bool:
+    return message.get("subtype") == "init"
 
 
 def responses_of(turn: Sequence[Json]) -> Iterator[list[Json]]:
