@@ -167,6 +167,7 @@ runs = Table(
     _time("cancel_requested_at"),
     Column("cancel_reason", Text),
     Column("cancel_end_reason", Text),
+    Column("cancel_spares_tasks", Boolean, nullable=False, server_default=text("false")),
     _time("deadline_at"),
     Column("recovery_policy", Text, nullable=False, server_default=text("'resume'")),
     Column("max_attempts", Integer),
@@ -241,6 +242,13 @@ journal = Table(
     Column("body", Text, nullable=False),
     Column("facts", Text),
     _time("at", nullable=False, default_now=True),
+    Index(
+        "ix_journal_work",
+        "tenant_id",
+        "session_id",
+        "seq",
+        postgresql_where=text("facts LIKE '%\"work\":[%'"),
+    ),
     # No foreign key: the fence in front of each insert proves the session, at no cost a row.
 )
 
