@@ -76,6 +76,7 @@ from app.tools.custom import installed_tools
 from app.tools.decoder import Decoder
 from app.tools.git_state import NO_REPOSITORY
 from app.tools.project import Project, environment
+from app.tools.shells import Shells
 from app.tools.structured_output import OutputToolbox, output_spec
 from app.tools.tool import Tool
 from app.tools.toolbox import Toolbox
@@ -222,6 +223,7 @@ class HostParts:
             window=Window(self.stamps.models.limits(model).context_window, self.auto_compact),
             elapsed_ms=work.elapsed_ms,
             began_s=self.stamps.clock.monotonic(),
+            follows=work.follows,
         )
 
     def first_briefing(self, info: RunInfo, work: Work) -> Briefing | None:
@@ -242,7 +244,7 @@ class HostParts:
 
     @asynccontextmanager
     async def open(
-        self, claim: Claim, work: Work, info: RunInfo, inbox: Inbox
+        self, claim: Claim, work: Work, info: RunInfo, inbox: Inbox, shells: Shells
     ) -> AsyncIterator[Effects]:
         options = info.options
         if options.permission_mode == "bypassPermissions" and not (
@@ -260,6 +262,7 @@ class HostParts:
                     self.tools,
                     workspace,
                     self._sandbox(place),
+                    shells=shells,
                     disabled=_disabled(self.tools, options),
                     decoder=self.decoder,
                 ),
@@ -275,6 +278,7 @@ class HostParts:
                 place=Project(
                     workspace, self.stamps.clock, self._platform, options.setting_sources
                 ),
+                tasks=shells,
                 previews=previews,
                 models=self.stamps.models,
                 clock=self.stamps.clock,

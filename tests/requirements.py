@@ -269,4 +269,14 @@ REQUIREMENTS: dict[str, Requirement] = {
         "A transcript becomes a session that goes on as the original, or a line is named.",
         "loop 7.5",
     ),
+    # -- commands in the background ---------------------------------------------------------
+    "tools:background": Requirement(
+        "A command in the background outlives its run; its end begins a turn.", "loop 13.3"
+    ),
+    "tools:tasks": Requirement(
+        "The list of tasks is the session's: resumed, moved, forked, read over HTTP.", "api 7"
+    ),
+    "tools:background-hosts": Requirement(
+        "It ends with the host that owns the session, and the next turn is told.", "ours"
+    ),
 }

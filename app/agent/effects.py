@@ -12,6 +12,7 @@ from typing import Protocol
 from app.domain.briefing import Briefing, News
 from app.domain.messages import Prompt
 from app.domain.model import ModelRequest, ModelResponse, PartialResponse, StreamPart
+from app.domain.tasks import TaskEnd
 from app.domain.thinking import Abilities
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
 from app.domain.usage import ModelLimits, Usage
@@ -94,6 +95,14 @@ class Place(Protocol):
 
     async def near(self, paths: Iterable[str], known: Briefing) -> News:
         """Read instructions that stand in the folders of files which a call touched."""
+        ...
+
+
+class Tasks(Protocol):
+    """The session's background tasks, as far as this host runs them."""
+
+    def end_of(self, task_id: str) -> TaskEnd | None:
+        """Say how a task ended; None while it runs. One that is not known here is lost."""
         ...
 
 
@@ -184,6 +193,7 @@ class Effects:
     gate: Gate
     inbox: Inbox
     place: Place
+    tasks: Tasks
     previews: Previews
     models: Models
     clock: Clock

@@ -205,6 +205,7 @@ def result_batch(
         "modelUsage": _by_model(total, effects),
         "model_usage_since_last_result": _by_model(state.spend, effects),
         "permission_denials": list(state.denials),
+        "origin": _origin(state),
         "safety_stops": int(stop_reason == "refusal"),
         "user_message_uuid": state.client_uuids[0] if state.client_uuids else None,
         "user_message_uuids": list(state.client_uuids) or None,
@@ -240,6 +241,16 @@ def result_batch(
         permission_denials=state.denials,
     )
     return Batch((*before, Entry.of(message)), ledger, outcome=outcome)
+
+
+def _origin(state: LoopState) -> dict[str, str] | None:
+    if state.run.follows is None:
+        return None
+    return {
+        "kind": "task-notification",
+        "producer": "session-task",
+        "runId": state.run.follows,
+    }
 
 
 def elapsed_ms(state: LoopState, effects: Stamps) -> int:

@@ -22,6 +22,7 @@ from app.agent.steps import (
     Step,
     next_step,
 )
+from app.agent.task_notes import with_ends_told
 from app.agent.tool_step import refuse_tools, run_tools
 
 
@@ -43,9 +44,9 @@ def perform(step: Step, state: LoopState, effects: Effects) -> AsyncGenerator[Ad
     """Give what a step makes durable, batch by batch."""
     match step:
         case Start():
-            return begin(state, effects)
+            return with_ends_told(begin, state, effects)
         case AskModel():
-            return ask_model(state, effects)
+            return with_ends_told(ask_model, state, effects)
         case Compact():
             return compact(state, effects)
         case RunTools(calls):

@@ -20,6 +20,7 @@ from app.agent.command import COMMAND, COMMAND_NOTICE, COMMAND_SAID
 from app.agent.retries import RetryRules
 from app.agent.sound import sendable
 from app.agent.structured import NO_CALL, OUTPUT_FACT, OUTPUT_TOOL, Output, raw_input
+from app.agent.task_fold import TASK_NOTICE, tasks_after
 from app.compaction.sizes import blocks_tokens, message_tokens
 from app.compaction.window import Window
 from app.domain.blocks import (
@@ -40,11 +41,14 @@ from app.domain.messages import (
     Message,
     ModelFallbackMessage,
     ResultMessage,
+    TaskNotificationMessage,
+    TaskStartedMessage,
     UserMessage,
 )
 from app.domain.model import ContextMessage
 from app.domain.notices import RateLimitEvent, RateLimitInfo, StatusMessage
 from app.domain.options import AgentOptions
+from app.domain.tasks import BackgroundTask
 from app.domain.tools import ToolFacts, ToolMemory
 from app.domain.usage import Spend
 
@@ -79,6 +83,8 @@ class RunInfo:
     """Of earlier attempts of the run, since its first claim."""
     began_s: float = 0.0
     """Monotonic time at which this attempt began."""
+    follows: str | None = None
+    """The run whose background task ended, where that began this one; else None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +118,8 @@ class LoopState:
     dropped_tokens: int = 0
     """By all compactions of the session."""
     memory: ToolMemory = field(default_factory=ToolMemory)
+    tasks: Mapping[str, BackgroundTask] = field(default_factory=dict)
+    """Background tasks whose end is not journalled, by id; oldest first."""
     spent_before: Spend = field(default_factory=Spend)
     """The session's spend before this run, inherited spend of a fork included."""
     spend: Spend = field(default_factory=Spend)
@@ -294,6 +302,7 @@ class _Draft:
         self.compactions = state.compactions
         self.dropped_tokens = state.dropped_tokens
         self.memory = state.memory
+        self.tasks = state.tasks
         self.spent_before = state.spent_before
         self.spend = state.spend
         self.has_started = state.has_started
@@ -333,6 +342,7 @@ class _Draft:
             compactions=self.compactions,
             dropped_tokens=self.dropped_tokens,
             memory=self.memory,
+            tasks=self.tasks,
             spent_before=self.spent_before,
             spend=self.spend,
             has_started=self.has_started,
@@ -371,6 +381,7 @@ class _Draft:
                 has_summary=self.has_summary,
                 dropped_tokens=self.dropped_tokens,
                 memory=self.memory,
+                tasks=self.tasks,
             )
         )
         fresh.context = self.context
@@ -392,16 +403,17 @@ class _Draft:
             case InitMessage():
                 self.has_started = True
             case _:
-                self._noted(message)
+                self._noted(message, facts)
 
-    def _noted(self, message: Message) -> None:
+    def _noted(self, message: Message, facts: Mapping[str, Any] | None) -> None:
         """Take in what tells how the run is getting on."""
         match message:
             case ApiRetryMessage():
                 self.failures = (*self.failures, message.error)
             case ModelFallbackMessage():
-                self.fallback = message.fallback_model
-                self.failures = ()
+                self.fallback, self.failures = message.fallback_model, ()
+            case TaskStartedMessage() | TaskNotificationMessage():
+                self.tasks = tasks_after(self.tasks, message, facts)
             case RateLimitEvent():
                 self.rate_limit = message.rate_limit_info
             case StatusMessage():
@@ -414,6 +426,8 @@ class _Draft:
             self.memory = self.memory.plus(ToolFacts.from_json(tool))
         if briefing := facts.get(BRIEFING):
             self._brief(News.from_json(briefing))
+        if notice := facts.get(TASK_NOTICE):
+            self.notes = (*self.notes, encode_block(TextBlock(text=notice)))
         if denial := facts.get("denial"):
             self.denials = (*self.denials, denial)
         if uuid := facts.get("client_uuid"):

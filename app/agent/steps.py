@@ -142,6 +142,8 @@ def _next_of_calls(state: LoopState) -> Step:
 
 
 def _after_answer(state: LoopState) -> Step:
+    if not state.responses and not state.was_nudged:
+        return Finish("completed")  # what this run was to tell of was told by another one
     if state.stop_reason == "pause_turn" and state.pauses <= MAX_PAUSES:
         return Finish("budget") if state.is_over_budget else AskModel()
     is_empty = not state.last_text.strip() and state.stop_reason not in FINAL_WITHOUT_TEXT

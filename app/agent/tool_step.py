@@ -17,6 +17,7 @@ from app.agent.finish_step import plain_usd
 from app.agent.results import LOST_TEXT, result_entry
 from app.agent.state import BRIEFING, Advance, LoopState
 from app.agent.structured import OUTPUT_FACT
+from app.agent.task_notes import task_started, task_stopped
 from app.domain.blocks import ToolUseBlock
 from app.domain.journal import Batch, Entry
 from app.domain.messages import PermissionDeniedMessage
@@ -119,7 +120,10 @@ async def carry_out(block: ToolUseBlock, state: LoopState, effects: Effects) -> 
     result = await effects.tools.call(call, state.memory)
     news = await effects.place.near(result.facts.files, state.briefing)
     facts = {BRIEFING: news.to_json()} if news else None
-    return (result_entry(call.id, result, state, effects, decision=decision, facts=facts),)
+    return (
+        *_told_of_tasks(result, call, state, effects),
+        result_entry(call.id, result, state, effects, decision=decision, facts=facts),
+    )
 
 
 async def _output(call: ToolCall, state: LoopState, effects: Effects) -> Entry:
@@ -127,6 +131,14 @@ async def _output(call: ToolCall, state: LoopState, effects: Effects) -> Entry:
     result = await effects.tools.call(call, state.memory)
     facts = {OUTPUT_FACT: "failed" if result.is_error else "valid"}
     return result_entry(call.id, result, state, effects, decision=Allow(None), facts=facts)
+
+
+def _told_of_tasks(
+    result: ToolResult, call: ToolCall, state: LoopState, effects: Effects
+) -> tuple[Entry, ...]:
+    started = task_started(result.started, call.id, state, effects) if result.started else ()
+    stopped = task_stopped(result.stopped, state, effects.tasks, effects) if result.stopped else ()
+    return (*started, *stopped)
 
 
 def _groups(calls: Sequence[ToolUseBlock], effects: Effects) -> Iterable[tuple[ToolUseBlock, ...]]:

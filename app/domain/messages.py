@@ -22,6 +22,10 @@ from app.domain.notices import (
 from app.domain.results import ErrorResult, SuccessResult
 from app.domain.results import ResultMessage as ResultMessage
 from app.domain.results import ResultSubtype as ResultSubtype
+from app.domain.task_messages import BackgroundTasksChangedMessage as BackgroundTasksChangedMessage
+from app.domain.task_messages import TaskNotificationMessage as TaskNotificationMessage
+from app.domain.task_messages import TaskStartedMessage as TaskStartedMessage
+from app.domain.task_messages import TaskUpdatedMessage as TaskUpdatedMessage
 from app.domain.wire import ABSENT, WireMessage
 from app.domain.wire import wire_time as wire_time
 from app.domain.wire_usage import WireModelUsage as WireModelUsage
@@ -38,6 +42,10 @@ _KNOWN_SUBTYPES = frozenset(
         "compact_boundary",
         "thinking_tokens",
         "informational",
+        "task_started",
+        "task_updated",
+        "task_notification",
+        "background_tasks_changed",
     }
 )
 """Of the system messages that have a class of their own."""
@@ -221,6 +229,10 @@ Message = Annotated[
     | Annotated[ThinkingTokensMessage, Tag("thinking_tokens")]
     | Annotated[InformationalMessage, Tag("informational")]
     | Annotated[CompactBoundaryMessage, Tag("compact_boundary")]
+    | Annotated[TaskStartedMessage, Tag("task_started")]
+    | Annotated[TaskUpdatedMessage, Tag("task_updated")]
+    | Annotated[TaskNotificationMessage, Tag("task_notification")]
+    | Annotated[BackgroundTasksChangedMessage, Tag("background_tasks_changed")]
     | Annotated[OtherSystemMessage, Tag("system")]
     | Annotated[RateLimitEvent, Tag("rate_limit_event")]
     | Annotated[ToolProgressMessage, Tag("tool_progress")]

@@ -71,6 +71,8 @@ class ResultMessage(WireMessage):
     """Calls of this run that were refused: `{tool_name, tool_use_id, tool_input}` each."""
     safety_stops: int = 0
     """Responses of this run that were refusals."""
+    origin: dict[str, str] | None = ABSENT
+    """Of a run that no prompt began: `kind` is `task-notification`."""
     user_message_uuid: str | None = ABSENT
     """The first of `user_message_uuids`."""
     user_message_uuids: list[str] | None = ABSENT

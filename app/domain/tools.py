@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.domain.tasks import BackgroundTask
+from app.domain.work_items import Items, WorkItem
+
 JsonValue = Any
 """A decoded JSON value. `Any`, since pydantic's recursive alias costs more than it tells."""
 
@@ -24,6 +27,8 @@ class ToolSpec:
     """Whether it runs a command."""
     told_defaults: Mapping[str, JsonValue] = field(default_factory=dict)
     """Properties that a valid call is told with when the model left them out."""
+    is_internal: bool = False
+    """Whether it changes nothing but the session's own records: such a call needs no approval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +60,14 @@ class ToolMemory:
     cwd: str | None = None
     """The shell's directory; None means the workspace's root."""
     files: Mapping[str, FileSeen] = field(default_factory=dict)
+    work: Items = field(default_factory=dict)
+    """What the agent means to do, deleted items included."""
 
     def plus(self, facts: "ToolFacts") -> "ToolMemory":
         """Give the memory after a call that reported `facts`."""
         files = {**self.files, **facts.files} if facts.files else self.files
-        return ToolMemory(facts.cwd or self.cwd, files)
+        work = {**self.work, **facts.work} if facts.work else self.work
+        return ToolMemory(facts.cwd or self.cwd, files, work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +76,32 @@ class ToolFacts:
 
     cwd: str | None = None
     files: Mapping[str, FileSeen] = field(default_factory=dict)
+    work: Items = field(default_factory=dict)
+    """Items that are new, or otherwise than before."""
 
     def __bool__(self) -> bool:
-        return bool(self.cwd or self.files)
+        return bool(self.cwd or self.files or self.work)
 
     def to_json(self) -> dict[str, Any]:
         """Give the form stored in the journal's private `facts` column."""
-        return {
+        facts: dict[str, Any] = {
             "cwd": self.cwd,
             "files": {p: [f.sha256, f.mtime_ns, f.partial] for p, f in self.files.items()},
         }
+        if self.work:
+            facts["work"] = [item.to_json() for item in self.work.values()]
+        return facts
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> "ToolFacts":
         """Read what `to_json` wrote."""
         files = value.get("files") or {}
-        return ToolFacts(value.get("cwd"), {p: FileSeen(*seen) for p, seen in files.items()})
+        work = [WorkItem.from_json(item) for item in value.get("work") or ()]
+        return ToolFacts(
+            value.get("cwd"),
+            {p: FileSeen(*seen) for p, seen in files.items()},
+            {item.id: item for item in work},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +115,7 @@ class ToolResult:
     structured: JsonValue = None
     """`tool_use_result` on the wire. For failures the loop writes `Error: <content>` itself."""
     facts: ToolFacts = field(default_factory=ToolFacts)
+    started: BackgroundTask | None = None
+    """What goes on in the background from now on."""
+    stopped: str | None = None
+    """The id of the background task that the call ended."""

@@ -34,16 +34,17 @@ def decide(call: ToolCall, spec: ToolSpec, options: AgentOptions) -> Decision:
     Deny rules beat every mode. What no rule and no mode covers is denied, since there is
     nobody to ask (decisions B27).
     """
-    if call.name in options.disallowed_tools:
+    names = {call.name, spec.name}  # a call may use an older name of the tool
+    if not names.isdisjoint(options.disallowed_tools):
         return Deny("rule", f"Permission to use {call.name} has been denied by a rule.")
     mode = options.permission_mode
     if mode == "bypassPermissions":
         return Allow("mode")
     if mode == "acceptEdits" and spec.edits_files:
         return Allow("mode")
-    if call.name in options.allowed_tools:
+    if not names.isdisjoint(options.allowed_tools):
         return Allow("rule")
-    if spec.read_only:
+    if spec.read_only or spec.is_internal:
         return Allow("other")
     if mode == "dontAsk":
         return Deny("mode", f"{call.name} is not among the allowed tools, and this run never asks.")

@@ -21,14 +21,16 @@ class Stopped:
     tools: tuple[str, ...]
     """Tool use ids of calls that ran."""
     processes: int
-    """Commands among them."""
+    """Commands among those calls."""
     model_request: bool
+    tasks: tuple[str, ...] = ()
+    """Ids of background tasks."""
 
     def to_json(self) -> dict[str, Any]:
         return {
             "tools": list(self.tools),
-            "tasks": [],
-            "processes": self.processes,
+            "tasks": list(self.tasks),
+            "processes": self.processes + len(self.tasks),
             "model_request": self.model_request,
         }
 

@@ -56,7 +56,14 @@ async def find_place(
 async def _interrupt(connection: AsyncConnection, tenant_id: str, first: First) -> Place:
     if not first.has_begun:
         return Place(is_next=True)
-    await request_cancel(connection, tenant_id, first.run_id, SUPERSEDED, end_reason="superseded")
+    await request_cancel(
+        connection,
+        tenant_id,
+        first.run_id,
+        SUPERSEDED,
+        end_reason="superseded",
+        spares_tasks=True,
+    )
     return Place(is_next=True, superseded=first.run_id)
 
 

@@ -52,20 +52,30 @@ class Canceller:
     tenant_id: str
 
     async def one(
-        self, connection: AsyncConnection, run_id: str, *, reason: str | None
+        self,
+        connection: AsyncConnection,
+        run_id: str,
+        *,
+        reason: str | None,
+        spares_tasks: bool = False,
     ) -> Cancelled:
-        """Cancel a run. Raises `NotFound`."""
-        done = await self._all(connection, [run_id], reason=reason)
+        """Cancel a run; `spares_tasks` lets background tasks go on. Raises `NotFound`."""
+        done = await self._all(connection, [run_id], reason, spares_tasks=spares_tasks)
         if not done:
             raise NotFound("There is no such run.")
         return done[0]
 
     async def many(
-        self, connection: AsyncConnection, choice: RunChoice, *, reason: str | None
+        self,
+        connection: AsyncConnection,
+        choice: RunChoice,
+        *,
+        reason: str | None,
+        spares_tasks: bool = False,
     ) -> ManyCancelled:
         """Cancel several runs. Raises `NotFound` for an unknown session."""
         if choice.ids is not None:
-            runs = await self._all(connection, choice.ids, reason=reason)
+            runs = await self._all(connection, choice.ids, reason, spares_tasks=spares_tasks)
             known = {cancelled.run.id for cancelled in runs}
             return ManyCancelled(runs, [run_id for run_id in choice.ids if run_id not in known])
         if choice.session_id is not None:
@@ -77,7 +87,8 @@ class Canceller:
             statuses=choice.statuses,
             limit=MOST_AT_ONCE + 1,
         )
-        runs = await self._all(connection, found[:MOST_AT_ONCE], reason=reason)
+        chosen = found[:MOST_AT_ONCE]
+        runs = await self._all(connection, chosen, reason, spares_tasks=spares_tasks)
         return ManyCancelled(runs, has_more=len(found) > MOST_AT_ONCE)
 
     async def remove(self, connection: AsyncConnection, run_id: str) -> RunRow:
@@ -101,18 +112,28 @@ class Canceller:
         return run
 
     async def _all(
-        self, connection: AsyncConnection, run_ids: Sequence[str], *, reason: str | None
+        self,
+        connection: AsyncConnection,
+        run_ids: Sequence[str],
+        reason: str | None,
+        *,
+        spares_tasks: bool,
     ) -> list[Cancelled]:
         known = await hold_sessions_of(connection, self.tenant_id, run_ids)
-        return [await self._cancel(connection, run_id, reason) for run_id in known]
+        return [
+            await self._cancel(connection, run_id, reason, spares_tasks=spares_tasks)
+            for run_id in known
+        ]
 
     async def _cancel(
-        self, connection: AsyncConnection, run_id: str, reason: str | None
+        self, connection: AsyncConnection, run_id: str, reason: str | None, *, spares_tasks: bool
     ) -> Cancelled:
         run = await self._again(connection, run_id)
         if run.status == "finished":
             return Cancelled(run, is_already_finished=True)
-        seq = await queue.request_cancel(connection, self.tenant_id, run_id, reason)
+        seq = await queue.request_cancel(
+            connection, self.tenant_id, run_id, reason, spares_tasks=spares_tasks
+        )
         if _is_waiting(run):
             await self._end_unstarted(connection, run)
         return Cancelled(await self._again(connection, run_id), False, seq)  # noqa: FBT003 - is_already_finished

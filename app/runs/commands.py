@@ -251,25 +251,46 @@ class Commands:
         return run
 
     async def cancel(
-        self, caller: Caller, run_id: str, *, reason: str | None, once: Once | None = None
+        self,
+        caller: Caller,
+        run_id: str,
+        *,
+        reason: str | None,
+        spares_tasks: bool = False,
+        once: Once | None = None,
     ) -> Cancelled:
-        """Cancel a run, wherever it is. Repeating it, or cancelling a finished run, is fine."""
+        """Cancel a run, wherever it is. Repeating it, or cancelling a finished run, is fine.
+
+        Its background tasks end with it, unless the cancel `spares_tasks`.
+        """
         canceller = self._canceller(caller)
         cancelled = await guarded(
-            self.database, once, lambda connection: canceller.one(connection, run_id, reason=reason)
+            self.database,
+            once,
+            lambda connection: canceller.one(
+                connection, run_id, reason=reason, spares_tasks=spares_tasks
+            ),
         )
         self._teller.cancelled(caller.tenant_id, cancelled)
         return cancelled
 
     async def cancel_many(
-        self, caller: Caller, choice: RunChoice, *, reason: str | None, once: Once | None = None
+        self,
+        caller: Caller,
+        choice: RunChoice,
+        *,
+        reason: str | None,
+        spares_tasks: bool = False,
+        once: Once | None = None,
     ) -> ManyCancelled:
         """Cancel several runs at once."""
         canceller = self._canceller(caller)
         done = await guarded(
             self.database,
             once,
-            lambda connection: canceller.many(connection, choice, reason=reason),
+            lambda connection: canceller.many(
+                connection, choice, reason=reason, spares_tasks=spares_tasks
+            ),
         )
         for cancelled in done.runs:
             self._teller.cancelled(caller.tenant_id, cancelled)

@@ -18,17 +18,20 @@ from app.agent.finish_step import abandoned, interrupted
 from app.agent.loop import run_agent
 from app.agent.lost_request import lost_request
 from app.agent.state import Advance, LoopState, RunInfo
+from app.agent.task_notes import ends_told
 from app.domain.briefing import Briefing
 from app.domain.journal import Batch, Entry, ServiceEvent
 from app.domain.messages import WorkerShuttingDownMessage
-from app.domain.runs import EndReason
+from app.domain.runs import EndReason, Outcome
 from app.domain.tools import ToolSpec
 from app.errors import LeaseLost, WorkspaceUnavailable
 from app.runs.activity import Activity, Stopped, watched
 from app.runs.inbox import StoredInbox
+from app.runs.keeping import Keeper, Kept, end_of_tasks, options_left
 from app.runs.live import Hub
 from app.runs.loading import load
 from app.runs.ownership import Ownership
+from app.sandbox.process import uninterrupted
 from app.store import journal, queue
 from app.store.engine import GONE, Database
 from app.store.group_commit import GroupCommit
@@ -36,6 +39,7 @@ from app.store.journal import Lease, Row
 from app.store.ledger import spend_of
 from app.store.queue import Claim, Host
 from app.store.runs import Work, work_of
+from app.tools.shells import Shells
 
 log = logging.getLogger(__name__)
 
@@ -66,11 +70,11 @@ class Parts(Protocol):
         ...
 
     def open(
-        self, claim: Claim, work: Work, info: RunInfo, inbox: Inbox
+        self, claim: Claim, work: Work, info: RunInfo, inbox: Inbox, shells: Shells
     ) -> AbstractAsyncContextManager[Effects]:
         """Open workspace, sandbox and model for a run, and close them afterwards.
 
-        Raises `WorkspaceUnavailable`.
+        `shells` are the session's background commands; they are the caller's. Raises `WorkspaceUnavailable`.
         """
         ...
 
@@ -86,6 +90,10 @@ class Execution:
     parts: Parts
     appends: GroupCommit
     max_attempts: int
+    shells: Shells = field(default_factory=Shells)
+    """The session's commands in the background. Ended with the run, unless the session is kept."""
+    keeper: Keeper | None = None
+    """Keeps sessions between runs; None: commands end with their run."""
     ownership: Ownership = field(init=False)
     _inbox: StoredInbox = field(init=False)
     _activity: Activity = field(default_factory=Activity)
@@ -93,6 +101,9 @@ class Execution:
     _stop: Stop | None = None
     _task: asyncio.Task[None] | None = None
     _is_draining: bool = False
+    _spares_tasks: bool = False
+    """Whether a cancel lets background tasks go on."""
+    _is_kept: bool = False
     _last_seq: int = 0
     _announcements: list[ServiceEvent] = field(default_factory=list)
     _state: LoopState | None = None
@@ -130,6 +141,9 @@ class Execution:
             await self._attempt()
         except LeaseLost:
             log.warning("The lease was lost", extra={"action": "lease_lost"})
+        finally:
+            if not self._is_kept:
+                await uninterrupted(self.shells.close())
 
     async def _attempt(self) -> None:
         lease = self.claim.lease
@@ -144,7 +158,7 @@ class Execution:
         info = self.parts.describe(self.claim.lease, work)
         self._state = self.claim.state or await self._outlast(lambda: self._load(info, work))
         try:
-            async with self.parts.open(self.claim, work, info, self._inbox) as effects:
+            async with self.parts.open(self.claim, work, info, self._inbox, self.shells) as effects:
                 await self._drive(work, watched(effects, self.ownership, self._activity))
         except WorkspaceUnavailable as error:
             log.warning("The run cannot be opened on this host: %s", error)
@@ -205,13 +219,16 @@ class Execution:
             return
         match self._stop:
             case "cancel":
-                reason = await self._outlast(
-                    lambda: queue.cancel_end_reason(self.database, self.claim.lease)
+                asked = await self._outlast(
+                    lambda: queue.cancel_asked(self.database, self.claim.lease)
                 )
+                self._spares_tasks = asked.spares_tasks
+                if self._stopped and not self._spares_tasks:
+                    self._stopped = replace(self._stopped, tasks=self.shells.running)
                 cut = effects.previews.partial()
                 begun = self._stopped.tools if self._stopped else ()
                 ended = interrupted(
-                    self._now(), effects, end_reason=reason, partial=cut, begun=begun
+                    self._now(), effects, end_reason=asked.end_reason, partial=cut, begun=begun
                 )
                 await self._store(self._now().after(ended))
             case "deadline":
@@ -220,7 +237,9 @@ class Execution:
                 note = WorkerShuttingDownMessage(
                     session_id=self._now().run.session_id, uuid=effects.clock.uuid()
                 )
-                await self._store(self._now().after(Batch((Entry.of(note),))))
+                await self.shells.close()
+                told = ends_told(self._now(), self.shells, effects)
+                await self._store(self._now().after(Batch((*told, Entry.of(note)))))
                 await self._outlast(lambda: queue.release(self.database, self.claim.lease))
             case _:
                 pass
@@ -255,7 +274,9 @@ class Execution:
 
     async def _write(self, advance: Advance) -> None:
         batch = advance.batch
+        kept = None
         if batch.outcome is not None:
+            kept = await self._part_from_tasks(batch.outcome, advance.state)
             finished: dict[str, object] = {
                 "result_subtype": batch.outcome.subtype,
                 "end_reason": batch.outcome.end_reason,
@@ -263,12 +284,43 @@ class Execution:
             if self._stopped is not None:
                 finished["stopped"] = self._stopped.to_json()
             batch = replace(batch, events=(*batch.events, ServiceEvent("run.finished", finished)))
-        rows = await self._append(batch)
+        try:
+            rows = await self._append(batch, keeps_session=kept is not None)
+        except BaseException:
+            if kept and self.keeper:
+                self.keeper.forget(kept)
+            raise
+        if kept and self.keeper:
+            self._is_kept = True
+            self.keeper.watch(kept)
         self._announcements = []
         self._last_seq = rows[-1].seq if rows else self._last_seq
         self._state = advance.state
         lease = self.claim.lease
         self.hub.wrote(lease.tenant_id, lease.session_id, rows)
+
+    async def _part_from_tasks(self, outcome: Outcome, ended: LoopState) -> Kept | None:
+        """Keep the session while tasks of it run on; or end them, and say so before the result.
+
+        Before the commit that ends the run, since another host may begin right after it.
+        """
+        why = end_of_tasks(
+            outcome.end_reason,
+            spares_tasks=self._spares_tasks,
+            is_stopping=self._is_draining or self.keeper is None or self.keeper.is_closed,
+            is_over_budget=ended.is_over_budget,
+        )
+        if why is None and ended.tasks and self.keeper is not None:
+            await self.shells.keep_only(ended.tasks)
+            options = options_left(ended)
+            lease = replace(self.claim.lease, epoch=self.claim.lease.epoch + 1)
+            kept = Kept(lease, options, self.shells, self.ownership.renewed_s)
+            self.keeper.keep(kept)
+            return kept
+        await self.shells.close(why or "was ended")
+        if told := ends_told(self._now(), self.shells, self.parts.stamps):
+            await self._write(self._now().after(Batch(told)))
+        return None
 
     async def _outlast(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask the database until it answers. Only for what may be asked twice."""
@@ -284,7 +336,7 @@ class Execution:
         if self._stop == "lost":
             raise LeaseLost("the lease was lost while the database was away")
 
-    async def _append(self, batch: Batch) -> list[Row]:
+    async def _append(self, batch: Batch, *, keeps_session: bool = False) -> list[Row]:
         """Append under the fence; outlast an outage without storing anything twice."""
         while True:
             try:
@@ -293,6 +345,7 @@ class Execution:
                     batch,
                     first=self._announcements,
                     on_mail=self.mail,
+                    keeps_session=keeps_session,
                 )
             except GONE as error:
                 log.warning("An append waits for the database: %s", type(error).__name__)

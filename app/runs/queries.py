@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
+from app.domain.work_items import Items
 from app.errors import CursorInvalid, NotFound
 from app.runs.items import Comment, End, Framed, Item
 from app.runs.live import Hub
@@ -17,6 +18,7 @@ from app.store.journal import Row
 from app.store.runs import RunRow, find_run
 from app.store.sessions import SessionRow, find_session
 from app.store.transcript import read_active
+from app.store.work_items import work_items
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,11 @@ class Queries:
         if row is None:
             raise NotFound("There is no such session.")
         return row
+
+    async def work(self, tenant_id: str, session_id: str) -> Items:
+        """Give what a session's agent means to do. Raises `NotFound`."""
+        await self.session(tenant_id, session_id)
+        return await work_items(self.database, tenant_id, session_id)
 
     async def run(self, tenant_id: str, run_id: str) -> RunRow:
         """Give a run. Raises `NotFound`."""

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
 from app.runs.execute import Execution, Parts
+from app.runs.keeping import Keeper
 from app.runs.live import Hub
 from app.store import queue
 from app.store.bus import Bus, CancelAsked, MailArrived, Word, WorkWaiting
@@ -24,6 +25,7 @@ from app.store.idempotency import forget_old
 from app.store.journal import Lease
 from app.store.queue import Claim, Host
 from app.telemetry.logging import run_context
+from app.tools.shells import Shells
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +50,8 @@ class Worker:
     max_attempts: int
     is_draining: bool = False
     appends: GroupCommit = field(init=False)
+    keeper: Keeper = field(init=False)
+    """Sessions without a run, whose commands go on in the background."""
     _running: dict[Lease, tuple[Execution, asyncio.Task[None]]] = field(default_factory=dict)
     _claiming: int = 0
     """Slots held for claims under way, so that many at once cannot take more than there are."""
@@ -56,6 +60,12 @@ class Worker:
 
     def __post_init__(self) -> None:
         self.appends = GroupCommit(self.database)
+        self.keeper = Keeper(
+            self.host, self.database, self.poll_s, self.slot, self.start, self._grew
+        )
+
+    def _grew(self, lease: Lease, seq: int) -> None:
+        self.hub.grew(lease.tenant_id, lease.session_id, seq)
 
     @contextmanager
     def slot(self) -> Iterator[Host | None]:
@@ -94,6 +104,8 @@ class Worker:
             self.parts,
             self.appends,
             self.max_attempts,
+            self.keeper.take(claim.lease) or Shells(),
+            self.keeper,
         )
         task = asyncio.create_task(self._drive(execution))
         self._running[claim.lease] = (execution, task)
@@ -155,16 +167,19 @@ class Worker:
         while True:
             await asyncio.sleep(self.heartbeat_s)
             held = {lease: execution for lease, (execution, _) in self._running.items()}
-            if not held:
+            kept = self.keeper.leases()
+            if not held and not kept:
                 continue
             sent_s = time.monotonic()
             try:
                 async with asyncio.timeout(self.host.lease_s / 2):
-                    renewed = await queue.renew(self.database, self.host, list(held))
+                    renewed = await queue.renew(self.database, self.host, [*held, *kept])
             except TROUBLE as error:
                 log.warning("Leases cannot be renewed: %s", type(error).__name__)
                 self._stop_expired()
+                await self.keeper.end_expired()
                 continue
+            await self.keeper.heard(kept, renewed, sent_s)
             for lease, execution in held.items():
                 if lease not in renewed:
                     execution.stop("lost")
@@ -195,6 +210,7 @@ class Worker:
         self.is_draining = True
         for execution, _ in self._running.values():
             execution.drain()
+        await self.keeper.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(drain_s):
                 while self._running or self._claiming:
@@ -214,6 +230,7 @@ class Worker:
             execution.stop("lost")
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self.keeper.close()
 
     async def _drive(self, execution: Execution) -> None:
         lease = execution.claim.lease

@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from app.errors import ToolFailed
-from app.sandbox.driver import Finished, Limits, SessionDirs
+from app.sandbox.driver import Finished, Limits, SessionDirs, Spool
 from app.sandbox.process import Child, Spawn, memory_file, readable, run_to_end
 from app.sandbox.programs import Programs
 from app.sandbox.seccomp import seccomp_filter
@@ -55,16 +55,25 @@ class BubblewrapSandbox:
         script: bytes | None = None,
         merge_stderr: bool = True,
     ) -> Finished:
+        child = self.start(argv, cwd=cwd, limits=limits, script=script, merge_stderr=merge_stderr)
+        return await run_to_end(child, limits.wall_s)
+
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str,
+        limits: Limits,
+        script: bytes | None = None,
+        merge_stderr: bool = True,
+        spool: Spool | None = None,
+    ) -> "SandboxedChild":
         if any("\0" in word for word in (*argv, cwd)):
             raise ToolFailed("A command cannot hold a NUL character.")
         try:
-            child = self._start(argv, cwd, limits, script, merge_stderr)
+            return self._start(argv, cwd, limits, script, merge_stderr, spool)
         except OSError as error:  # bubblewrap is gone, or no descriptors are left
             raise _not_started(str(error)) from error
-        finished = await run_to_end(child, limits.wall_s)
-        if child.exit_code is None and finished.exit_code < 128:
-            raise _not_started((finished.stderr or finished.output).decode(errors="replace"))
-        return finished
 
     def _start(
         self,
@@ -73,6 +82,7 @@ class BubblewrapSandbox:
         limits: Limits,
         script: bytes | None,
         merge_stderr: bool,
+        spool: Spool | None,
     ) -> "SandboxedChild":
         with ExitStack() as ours:  # the child has its own copies
             status_read, status_write = os.pipe2(os.O_CLOEXEC)
@@ -97,6 +107,7 @@ class BubblewrapSandbox:
                 pass_fds=(args_fd, *fds.all()),
                 uid=self.uid,
                 gid=self.gid,
+                spool=spool,
             )
             try:
                 return SandboxedChild(spawn, status_read)
@@ -136,19 +147,25 @@ class SandboxedChild(Child):
             async with asyncio.timeout(_STARTED_WITHIN_S):
                 await self._settled.wait()
         super().kill()
-        await self.ended()
+        await self.exited()
         if self._init_fd is not None:
             await readable(self._init_fd)
             with suppress(ChildProcessError):  # ours to reap only where we are the host's pid 1
                 _reap(self._init_fd)
 
-    def release(self) -> None:
+    def finished(self, *, timed_out: bool) -> Finished:
+        finished = super().finished(timed_out=timed_out)
+        if self.exit_code is None and finished.exit_code < 128:
+            raise _not_started((finished.stderr or finished.output).decode(errors="replace"))
+        return finished
+
+    def release(self, last_words: bytes) -> None:
         self._read_status()
         asyncio.get_running_loop().remove_reader(self._status_fd)
         os.close(self._status_fd)
         if self._init_fd is not None:
             os.close(self._init_fd)
-        super().release()
+        super().release(last_words)
 
     def _read_status(self) -> None:
         try:

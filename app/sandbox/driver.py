@@ -1,6 +1,6 @@
 """The sandbox protocol: run one command behind walls."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -45,6 +45,47 @@ class Finished:
     """True when it was killed for printing more than `output_bytes`."""
     stderr: bytes = b""
     """Only when `merge_stderr` was false."""
+    is_spooled: bool = False
+    """Whether the spool's file holds the output, whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spool:
+    """A file for the whole output of a command, for when it is too long to be kept."""
+
+    open: Callable[[], int]
+    """Makes the file; gives a descriptor, which the command closes. Asked once. Raises `OSError`
+    or `ToolFailed`."""
+    after_bytes: int
+    """It is made once so much was printed; at most the half of `keep_bytes`."""
+
+
+class Command(Protocol):
+    """A command that runs. Whoever started it awaits `finish`, whatever happens."""
+
+    async def ended(self, within_s: float) -> bool:
+        """Wait for its end, at most so long; what it started may live on."""
+        ...
+
+    def kill(self) -> None:
+        """Begin to end it with its whole tree; does not wait."""
+        ...
+
+    def printed(self) -> Finished:
+        """Give what it has printed so far; the exit code means nothing yet."""
+        ...
+
+    def spool_all(self) -> None:
+        """From now on keep its output in the spool's file alone. Raises what its `open` does."""
+        ...
+
+    async def finish(self, *, timed_out: bool = False, last_words: bytes = b"") -> Finished:
+        """End what is left of its tree; say how it ended.
+
+        `last_words` are added to the spool's file, if it was made. Raises `ToolFailed` when the
+        sandbox had not started.
+        """
+        ...
 
 
 class Sandbox(Protocol):
@@ -53,6 +94,22 @@ class Sandbox(Protocol):
     Raises `ToolFailed` when the sandbox itself cannot start: a command never runs outside.
     Cancelling kills the whole tree first.
     """
+
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str,
+        limits: Limits,
+        script: bytes | None = None,
+        merge_stderr: bool = True,
+        spool: Spool | None = None,
+    ) -> Command:
+        """Start a command. Who calls this keeps the time; `limits.wall_s` is a last bound.
+
+        Only on the event loop's own thread: a sandbox dies with the thread that started it.
+        """
+        ...
 
     async def exec(
         self,

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.sandbox.driver import Finished, Limits
+from app.errors import ToolFailed
+from app.sandbox.driver import Command, Finished, Limits, Spool
 from app.sandbox.output import Drain
 
 logger = logging.getLogger(__name__)
@@ -46,10 +47,11 @@ class Spawn:
     """Whom to become first; None: stay who we are."""
     gid: int | None = None
     """The only group then; None: the number of the uid."""
+    spool: Spool | None = None
 
 
 class Child:
-    """A running command. `destroy` must be awaited, whatever happens."""
+    """A running command: fits `driver.Command`."""
 
     def __init__(self, spawn: Spawn) -> None:
         """Spawn it; raises `OSError` when the program cannot be run."""
@@ -63,54 +65,74 @@ class Child:
         finally:
             _close(out_write, err_write)
         self.pid = self._popen.pid
-        self._out = self._drain(out_read, spawn.limits)
+        self._out = self._drain(out_read, spawn.limits, spawn.spool)
         self._err = None if spawn.merge_stderr else self._drain(err_read, spawn.limits)
 
-    def _drain(self, fd: int, limits: Limits) -> Drain:
+    def _drain(self, fd: int, limits: Limits, spool: Spool | None = None) -> Drain:
         return Drain(
             fd,
             keep_bytes=limits.keep_bytes,
             max_bytes=limits.output_bytes,
             on_flood=self.kill,
+            spool=spool,
         )
 
-    async def ended(self) -> None:
-        """Wait until the first process has ended; what it started may live on."""
+    async def ended(self, within_s: float) -> bool:
+        try:
+            async with asyncio.timeout(within_s):
+                await self.exited()
+        except TimeoutError:
+            return False
+        return True
+
+    async def exited(self) -> None:
+        """Wait until the first process has ended."""
         await readable(self._pidfd)
 
     def kill(self) -> None:
-        """Send SIGKILL to everything that is known. Does not wait; may be called again."""
+        # SIGKILL to everything that is known; may be called again.
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     async def gone(self) -> None:
         """Wait, after `kill`, until nothing of the tree is left."""
-        await self.ended()
+        await self.exited()
 
-    async def destroy(self) -> None:
+    def spool_all(self) -> None:
+        self._out.spool_all()
+
+    async def finish(self, *, timed_out: bool = False, last_words: bytes = b"") -> Finished:
+        await uninterrupted(self._destroy(last_words))
+        return self.finished(timed_out=timed_out)
+
+    async def _destroy(self, last_words: bytes) -> None:
         """Kill what is left of the tree, wait for its end, collect output, free all."""
         try:
             async with asyncio.timeout(_GONE_WITHIN_S):
                 self.kill()
                 await self.gone()
-                await self.ended()
+                await self.exited()
         except TimeoutError:
             logger.warning(
                 "A command has not ended after SIGKILL",
                 extra={"action": "command_stuck", "pid": self.pid, "waited_s": _GONE_WITHIN_S},
             )
         finally:
-            self.release()
+            self.release(last_words)
 
-    def release(self) -> None:
+    def release(self, last_words: bytes) -> None:
         self._popen.poll()
         os.close(self._pidfd)
-        self._out.close()
+        self._out.close(last_words)
         if self._err:
             self._err.close()
 
+    def printed(self) -> Finished:
+        output, cut_bytes = self._out.kept.kept()
+        return Finished(0, output, cut_bytes, is_spooled=self._out.is_spooled)
+
     def finished(self, *, timed_out: bool) -> Finished:
-        """Say how it ended; only after `destroy`."""
+        """Say how it ended; only when nothing of it is left."""
         output, cut_bytes = self._out.kept.kept()
         status: int | None = self._popen.returncode
         flooded = self._out.flooded or bool(self._err and self._err.flooded)
@@ -123,20 +145,20 @@ class Child:
             timed_out=timed_out,
             flooded=flooded,
             stderr=self._err.kept.kept()[0] if self._err else b"",
+            is_spooled=self._out.is_spooled,
         )
 
 
-async def run_to_end(child: Child, wall_s: float) -> Finished:
+async def run_to_end(command: Command, wall_s: float) -> Finished:
     """Wait for the command at most `wall_s`; when this returns or raises its tree is gone."""
-    timed_out = False
+    has_ended = False
     try:
-        async with asyncio.timeout(wall_s):
-            await child.ended()
-    except TimeoutError:
-        timed_out = True
-    finally:
-        await uninterrupted(child.destroy())
-    return child.finished(timed_out=timed_out)
+        has_ended = await command.ended(wall_s)
+    except BaseException:
+        with suppress(ToolFailed):
+            await command.finish()
+        raise
+    return await command.finish(timed_out=not has_ended)
 
 
 async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.errors import ToolFailed
-from app.sandbox.driver import Finished, Limits, SessionDirs
+from app.sandbox.driver import Finished, Limits, SessionDirs, Spool
 from app.sandbox.process import Child, Spawn, memory_file, run_to_end
 from app.sandbox.programs import SYSTEM_PATH, Programs
 from app.sandbox.walls import limited
@@ -44,6 +44,19 @@ class Unsandboxed:
         script: bytes | None = None,
         merge_stderr: bool = True,
     ) -> Finished:
+        child = self.start(argv, cwd=cwd, limits=limits, script=script, merge_stderr=merge_stderr)
+        return await run_to_end(child, limits.wall_s)
+
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str,
+        limits: Limits,
+        script: bytes | None = None,
+        merge_stderr: bool = True,
+        spool: Spool | None = None,
+    ) -> "MarkedChild":
         if any("\0" in word for word in (*argv, cwd)):
             raise ToolFailed("A command cannot hold a NUL character.")
         with ExitStack() as ours:
@@ -58,14 +71,14 @@ class Unsandboxed:
                 pass_fds=passed,
                 uid=self.uid,
                 gid=self.gid,
+                spool=spool,
             )
             try:
-                child = MarkedChild(spawn, mark)
+                return MarkedChild(spawn, mark)
             except OSError as error:
                 raise ToolFailed(
                     f"The command was not run: {error.filename}: {error.strerror}."
                 ) from error
-        return await run_to_end(child, limits.wall_s)
 
     def _environment(self) -> dict[str, str]:
         return {
@@ -91,7 +104,7 @@ class MarkedChild(Child):
         super().kill()
 
     async def gone(self) -> None:
-        await self.ended()
+        await self.exited()
         while await asyncio.to_thread(_kill_marked, self._mark):  # noqa: ASYNC110 -- no event tells
             await asyncio.sleep(_LOOK_AGAIN_S)
 

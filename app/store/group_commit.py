@@ -50,13 +50,14 @@ class GroupCommit:
         *,
         first: Sequence[ServiceEvent] = (),
         on_mail: Callable[[], None] | None = None,
+        keeps_session: bool = False,
     ) -> list[Row]:
         """Store a batch under the fence, as `journal.append` does and with its errors.
 
         When the database fails, whether any of a group was stored is unknown to all of its callers.
         """
         if batch.outcome is not None or batch.consumed:
-            return await self._alone(lease, batch, first, on_mail)
+            return await self._alone(lease, batch, first, on_mail, keeps_session=keeps_session)
         if self._under_way < AT_ONCE and not self._waiting:
             self._under_way += 1
             try:
@@ -81,8 +82,17 @@ class GroupCommit:
         batch: Batch,
         first: Sequence[ServiceEvent],
         on_mail: Callable[[], None] | None,
+        *,
+        keeps_session: bool = False,
     ) -> list[Row]:
-        return await journal.append(self.database, lease, batch, first=first, on_mail=on_mail)
+        return await journal.append(
+            self.database,
+            lease,
+            batch,
+            first=first,
+            on_mail=on_mail,
+            keeps_session=keeps_session,
+        )
 
     def _ended(self) -> None:
         self._under_way -= 1

@@ -104,13 +104,14 @@ async def append(
     *,
     first: Sequence[ServiceEvent] = (),
     on_mail: Callable[[], None] | None = None,
+    keeps_session: bool = False,
 ) -> list[Row]:
     """Store a batch under the fence; `first` events come before its entries.
 
     `on_mail` is called when prompts wait that were sent into the run.
 
-    A batch with an outcome also finishes the run and lets the session go, in the same
-    transaction. Raises `LeaseLost` when the session has another owner, and what asyncpg raises
+    A batch with an outcome also finishes the run and lets the session go, in the same transaction;
+    or the host `keeps_session` without a run, at the next epoch. Raises `LeaseLost` when the session has another owner, and what asyncpg raises
     when the database is gone: whether the batch was stored is then unknown to the caller, who
     must reload the session before it writes again.
     """
@@ -120,6 +121,7 @@ async def append(
         has_ledger=bool(batch.ledger),
         has_consumed=bool(batch.consumed),
         is_last=batch.outcome is not None,
+        keeps_session=keeps_session,
     )
     arguments = [lease.tenant_id, lease.session_id, lease.epoch, lease.run_id, *columns(new)]
     if batch.ledger:
@@ -327,7 +329,9 @@ l AS (
 
 
 @cache
-def _append_sql(*, has_ledger: bool, has_consumed: bool, is_last: bool) -> str:
+def _append_sql(
+    *, has_ledger: bool, has_consumed: bool, is_last: bool, keeps_session: bool = False
+) -> str:
     """Build the statement; arguments beyond the first eleven follow in this order."""
     next_argument = 12
     fence_changes = ""
@@ -349,7 +353,9 @@ i AS (UPDATE inbox SET consumed_seq = f.last_seq FROM f
         )
         next_argument += 2
     if is_last:
-        fence_changes += ", owner = NULL, lease_expires_at = NULL"
+        # Kept or let go, the run's own lease is worth nothing from here on.
+        let_go = ", owner = NULL, lease_expires_at = NULL"
+        fence_changes += ", epoch = epoch + 1" if keeps_session else let_go
         changes += [f"{c} = ${next_argument + i}" for i, c in enumerate(_OUTCOME_COLUMNS)]
         changes += ["status = 'finished'", "finished_at = clock_timestamp()"]
         changes += ["last_seq = f.last_seq"]

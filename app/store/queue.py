@@ -101,14 +101,20 @@ class Enqueued:
 
 
 # The first unfinished run of each free session: one that was begun comes before all others, also
-# when its host has let it go. A session that a live host holds is skipped.
-CLAIMABLE = """
+# when its host has let it go. A session that a live host holds is skipped, unless that host asks and
+# keeps it for background tasks alone, so that no run of it is going on.
+def _claimable(is_free: str) -> str:
+    return f"""
   FROM runs r JOIN sessions s ON s.tenant_id = r.tenant_id AND s.id = r.session_id
-  WHERE r.status <> 'finished'
-    AND (s.lease_expires_at IS NULL OR s.lease_expires_at <= clock_timestamp())
+  WHERE r.status <> 'finished' AND {is_free}
     AND NOT EXISTS (SELECT 1 FROM runs e WHERE e.tenant_id = r.tenant_id
       AND e.session_id = r.session_id AND e.status <> 'finished'
       AND (e.attempt > 0, e.priority, -e.queued_seq) > (r.attempt > 0, r.priority, -r.queued_seq))"""
+
+
+_FREE = "(s.lease_expires_at IS NULL OR s.lease_expires_at <= clock_timestamp())"
+CLAIMABLE = _claimable(_FREE)
+_CLAIMABLE_BY_1 = _claimable(f"({_FREE} OR (s.owner = $1 AND r.attempt = 0))")
 
 
 async def enqueue(
@@ -169,7 +175,7 @@ mine AS (
   UPDATE sessions SET owner = :host, epoch = epoch + 1, pending_steers = :steers,
     lease_expires_at = clock_timestamp() + make_interval(secs => :lease_s)
   WHERE :host <> '' AND tenant_id = :tenant AND id = :session
-    AND (lease_expires_at IS NULL OR lease_expires_at <= clock_timestamp())
+    AND (lease_expires_at IS NULL OR lease_expires_at <= clock_timestamp() OR owner = :host)
     AND NOT EXISTS (SELECT 1 {CLAIMABLE})
     AND NOT EXISTS (SELECT 1 FROM runs WHERE tenant_id = :tenant AND session_id = :session
       AND status <> 'finished')
@@ -263,21 +269,22 @@ WITH busy AS MATERIALIZED (
   SELECT tenant_id, count(*) AS runs FROM sessions
   WHERE owner IS NOT NULL AND lease_expires_at > clock_timestamp() GROUP BY tenant_id),
 ranked AS (
-  SELECT r.tenant_id, r.session_id, r.id, r.priority, r.created_at,
+  SELECT r.tenant_id, r.session_id, r.id, r.priority, r.created_at, s.epoch,
     coalesce((SELECT b.runs FROM busy b WHERE b.tenant_id = r.tenant_id), 0)
       + row_number() OVER (PARTITION BY r.tenant_id ORDER BY r.priority DESC, r.created_at) AS place
-  {CLAIMABLE}),
+  {_CLAIMABLE_BY_1}),
 first AS MATERIALIZED (
   SELECT * FROM ranked ORDER BY place, priority DESC, created_at LIMIT $3 + {_PASSED_OVER}),
 next AS MATERIALIZED (
-  SELECT r.tenant_id, r.session_id, r.id AS run_id, s.owner IS NOT NULL AS was_lost,
+  SELECT r.tenant_id, r.session_id, r.id AS run_id,
+    s.owner IS NOT NULL AND r.attempt > 0 AS was_lost,
     CASE WHEN r.attempt = 0 THEN r.upfront_steers ELSE s.pending_steers END AS steers,
     first.place, first.priority, first.created_at
   FROM first
     JOIN runs r ON r.tenant_id = first.tenant_id AND r.id = first.id
     JOIN sessions s ON s.tenant_id = first.tenant_id AND s.id = first.session_id
   WHERE r.status <> 'finished'
-    AND (s.lease_expires_at IS NULL OR s.lease_expires_at <= clock_timestamp())
+    AND ({_FREE} OR (s.owner = $1 AND r.attempt = 0 AND s.epoch = first.epoch))
   ORDER BY first.place, first.priority DESC, first.created_at
   LIMIT $3 FOR UPDATE OF s, r SKIP LOCKED),
 taken AS (
@@ -366,8 +373,9 @@ async def request_cancel(
     reason: str | None,
     *,
     end_reason: EndReason = "cancelled",
+    spares_tasks: bool = False,
 ) -> int | None:
-    """Ask for a run's cancel; the first request's time and reasons stay.
+    """Ask for a run's cancel; the first request's time, reasons and scope stay.
 
     Of a run that has begun the session's log tells it: gives that event's seq. The session is
     locked already, or nobody's.
@@ -377,12 +385,12 @@ async def request_cancel(
         await connection.execute(
             sql(
                 """UPDATE runs SET cancel_requested_at = clock_timestamp(), cancel_reason = :reason,
-                     cancel_end_reason = :end_reason
+                     cancel_end_reason = :end_reason, cancel_spares_tasks = :spares_tasks
                    WHERE tenant_id = :tenant AND id = :run AND status <> 'finished'
                      AND cancel_requested_at IS NULL
                    RETURNING session_id, attempt > 0 AS has_begun"""
             ),
-            values | {"reason": reason, "end_reason": end_reason},
+            values | {"reason": reason, "end_reason": end_reason, "spares_tasks": spares_tasks},
         )
     ).one_or_none()
     if asked is None or not asked.has_begun:
@@ -405,14 +413,26 @@ SELECT last_seq FROM s"""
     return seq
 
 
-async def cancel_end_reason(database: Database, lease: Lease) -> EndReason:
-    """Give why a run is being cancelled: by a client, or by a prompt that takes its place."""
-    reason = await database.raw.fetchval(
-        "SELECT cancel_end_reason FROM runs WHERE tenant_id = $1 AND id = $2",
+@dataclass(frozen=True, slots=True)
+class CancelAsked:
+    """What was asked for with a run's cancel."""
+
+    end_reason: EndReason
+    """`cancelled` by a client, or `superseded` by a prompt that takes its place."""
+    spares_tasks: bool
+    """Whether background tasks go on."""
+
+
+async def cancel_asked(database: Database, lease: Lease) -> CancelAsked:
+    """Give how a run is to be cancelled."""
+    row = await database.raw.fetchrow(
+        """SELECT cancel_end_reason, cancel_spares_tasks FROM runs
+           WHERE tenant_id = $1 AND id = $2""",
         lease.tenant_id,
         lease.run_id,
     )
-    return "superseded" if reason == "superseded" else "cancelled"
+    is_superseded = row["cancel_end_reason"] == "superseded"
+    return CancelAsked("superseded" if is_superseded else "cancelled", row["cancel_spares_tasks"])
 
 
 async def finish_unstarted(

@@ -168,6 +168,8 @@ class Work:
     """`resume`, or `fail`: what happens when a host is lost with the run."""
     max_attempts: int | None = None
     """The run's own bound on attempts without progress."""
+    follows: str | None = None
+    """The run whose background task ended, where that began this one."""
 
 
 async def work_of(database: Database, tenant_id: str, run_id: str) -> Work:
@@ -176,7 +178,8 @@ async def work_of(database: Database, tenant_id: str, run_id: str) -> Work:
         """SELECT r.options::text, s.workspace::text, s.inherited::text, t.allow_bypass,
              (extract(epoch FROM clock_timestamp() - r.started_at) * 1000)::bigint AS elapsed_ms,
              extract(epoch FROM r.deadline_at - clock_timestamp())::float8 AS deadline_left_s,
-             r.recovery_policy, r.max_attempts
+             r.recovery_policy, r.max_attempts,
+             CASE WHEN r.origin = 'task-notification' THEN r.parent_run_id END AS follows
            FROM runs r JOIN sessions s ON s.tenant_id = r.tenant_id AND s.id = r.session_id
            JOIN tenants t ON t.id = r.tenant_id
            WHERE r.tenant_id = $1 AND r.id = $2""",
@@ -193,4 +196,5 @@ async def work_of(database: Database, tenant_id: str, run_id: str) -> Work:
         row["deadline_left_s"],
         row["recovery_policy"],
         row["max_attempts"],
+        row["follows"],
     )

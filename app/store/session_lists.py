@@ -9,7 +9,7 @@ import orjson
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.engine import Database, sql
-from app.store.sessions import SELECT, SessionRow
+from app.store.sessions import IS_RUNNING, SELECT, SessionRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ async def list_sessions(
 
 
 _STATUS = {
-    "idle": "AND s.archived_at IS NULL AND NOT coalesce(s.lease_expires_at > clock_timestamp(), false) ",
-    "running": "AND s.lease_expires_at > clock_timestamp() ",
+    "idle": f"AND s.archived_at IS NULL AND NOT {IS_RUNNING} ",
+    "running": f"AND {IS_RUNNING} ",
     "requires_action": """AND EXISTS (SELECT 1 FROM runs r WHERE r.tenant_id = s.tenant_id
       AND r.session_id = s.id AND r.status = 'requires_action') """,
     "archived": "AND s.archived_at IS NOT NULL ",

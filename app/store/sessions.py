@@ -42,7 +42,7 @@ class SessionRow:
     workspace: Mapping[str, Any]
     metadata: Mapping[str, Any]
     is_running: bool
-    """Whether a host holds a live lease: the only meaning of "busy"."""
+    """Whether a host that holds a live lease drives a run: the only meaning of "busy"."""
     active_run_id: str | None
     queued_runs: int
     last_seq: int
@@ -64,12 +64,16 @@ class SessionRow:
     """Of what clients can edit; the log does not share it."""
 
 
-SELECT = """
+# A host may also keep a session for what goes on in the background: that is not busy.
+IS_RUNNING = """(coalesce(s.lease_expires_at > clock_timestamp(), false) AND EXISTS (
+    SELECT 1 FROM runs r WHERE r.tenant_id = s.tenant_id AND r.session_id = s.id
+      AND r.status NOT IN ('queued', 'finished')))"""
+SELECT = f"""
 SELECT s.id, s.title, s.options, s.workspace, s.metadata, s.last_seq, s.num_runs, s.cost_usd,
   s.inherited, s.parent_id, s.forked_at, s.created_at, s.updated_at, s.tags,
   EXISTS (SELECT 1 FROM runs r WHERE r.tenant_id = s.tenant_id AND r.session_id = s.id
     AND r.status = 'requires_action') AS requires_action, s.end_user AS "user", s.workspace_key, s.archived_at, s.version,
-  coalesce(s.lease_expires_at > clock_timestamp(), false) AS is_running,
+  {IS_RUNNING} AS is_running,
   (SELECT r.id FROM runs r WHERE r.tenant_id = s.tenant_id AND r.session_id = s.id
     AND r.status NOT IN ('queued', 'finished') LIMIT 1) AS active_run_id,
   (SELECT count(*) FROM runs r WHERE r.tenant_id = s.tenant_id AND r.session_id = s.id

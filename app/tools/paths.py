@@ -25,6 +25,8 @@ class View:
     """What `~` stands for."""
     mounts: Mapping[str, Path]
     """Each visible folder and where it is on this host."""
+    tmp: str = "/tmp"  # noqa: S108 -- inside the sandbox
+    """The folder among them for what is not part of the work."""
 
     def absolute(self, path: str, cwd: str) -> str:
         """Make a path absolute and normal. Raises `ToolFailed` for text that names no file."""

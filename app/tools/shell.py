@@ -1,6 +1,7 @@
 """What the text of a shell command says about its result. A look, not a parser."""
 
 import re
+import shlex
 
 _QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
 _REDIRECTION = re.compile(r"\d*(?:>>|>\||<<<|&>|[<>]&?)\s*[^\s;&|()<>]*")
@@ -38,6 +39,22 @@ def printed_file(command: str) -> str | None:
     found = _PLAIN_CAT.fullmatch(command)
     path = next((group for group in found.groups() if group), None) if found else None
     return None if path is None or path.startswith("-") else path
+
+
+def removed_folders(command: str) -> list[str]:
+    """Give what the command's `rm -r…` calls name, as it is written there."""
+    try:
+        words = list(shlex.shlex(command, posix=True, punctuation_chars=True))
+    except ValueError:  # a quote without its end: bash says so itself
+        return []
+    found: list[str] = []
+    while "rm" in words:
+        words = words[words.index("rm") + 1 :]
+        end = next((at for at, word in enumerate(words) if set(word) <= set(";&|()\n")), len(words))
+        options = [word for word in words[:end] if word.startswith("-")]
+        if any(o == "--recursive" or (o[1:2] != "-" and "r" in o.lower()) for o in options):
+            found += [word for word in words[:end] if not word.startswith("-")]
+    return found
 
 
 def _deciding_words(command: str) -> list[str]:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from app.domain.tools import JsonValue, ToolMemory, ToolResult, ToolSpec
 from app.sandbox.driver import Sandbox
 from app.tools.decoder import Decoder
+from app.tools.shells import Shells
 from app.tools.workspace import Workspace
 
 
@@ -36,6 +37,8 @@ class ToolContext:
     """What earlier calls of the session left."""
     decoder: Decoder = field(default_factory=Decoder)
     """Images and documents."""
+    shells: Shells = field(default_factory=Shells)
+    """Commands in the background."""
 
     @property
     def cwd(self) -> str:
@@ -54,6 +57,8 @@ class Tool(Generic[InputT]):
     spec: ToolSpec
     input_model: type[InputT]
     run: Callable[[InputT, ToolContext], Awaitable[ToolResult]]
+    aliases: tuple[str, ...] = ()
+    """Older names, by which it may be called too. They are not offered."""
 
 
 def tool(
@@ -65,6 +70,8 @@ def tool(
     edits_files: bool = False,
     starts_process: bool = False,
     told_defaults: Mapping[str, JsonValue] | None = None,
+    is_internal: bool = False,
+    aliases: tuple[str, ...] = (),
 ) -> Callable[[Callable[[InputT, ToolContext], Awaitable[ToolResult]]], Tool[InputT]]:
     """Make a tool of an async function `(input, context) -> ToolResult`."""
     schema = _schema(input_model)
@@ -78,8 +85,9 @@ def tool(
             edits_files=edits_files,
             starts_process=starts_process,
             told_defaults=told_defaults or {},
+            is_internal=is_internal,
         )
-        return Tool(spec, input_model, run)
+        return Tool(spec, input_model, run, aliases)
 
     return make
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from app.domain.text import printable, printable_value
@@ -10,6 +11,7 @@ from app.errors import ToolFailed
 from app.sandbox.driver import Sandbox
 from app.tools.decoder import Decoder
 from app.tools.inputs import parse_input
+from app.tools.shells import Shells
 from app.tools.tool import Tool, ToolContext, ToolInput
 from app.tools.workspace import Workspace
 
@@ -21,7 +23,7 @@ _MAX_NAME = 100
 class Toolbox:
     """Tools by name, bound to a session's workspace and sandbox.
 
-    The caller owns both and closes the workspace after the last call.
+    The caller owns both, and the session's background commands, and closes them afterwards.
     """
 
     def __init__(
@@ -30,12 +32,16 @@ class Toolbox:
         workspace: Workspace,
         sandbox: Sandbox,
         *,
+        shells: Shells | None = None,
         disabled: frozenset[str] = frozenset(),
         decoder: Decoder | None = None,
     ) -> None:
         """`disabled` names tools that exist but are not on offer; they are left out of `tools`."""
-        self._tools = {tool.spec.name: tool for tool in tools if tool.spec.name not in disabled}
-        self._specs = tuple(tool.spec for tool in self._tools.values())
+        offered = [tool for tool in tools if tool.spec.name not in disabled]
+        older = {alias: tool for tool in offered for alias in tool.aliases}
+        self._tools = {**older, **{tool.spec.name: tool for tool in offered}}
+        self._specs = tuple(tool.spec for tool in offered)
+        self._shells = shells or Shells()
         self._workspace = workspace
         self._sandbox = sandbox
         self._disabled = disabled
@@ -58,7 +64,9 @@ class Toolbox:
     async def call(self, call: ToolCall, memory: ToolMemory) -> ToolResult:
         try:
             tool, given = self._prepared(call)
-            context = ToolContext(self._workspace, self._sandbox, memory, self._decoder)
+            context = ToolContext(
+                self._workspace, self._sandbox, memory, self._decoder, self._shells
+            )
             result = await tool.run(given, context)
         except ToolFailed as error:
             return _failure(error)
@@ -92,9 +100,8 @@ def _failure(error: ToolFailed) -> ToolResult:
 def _presentable(result: ToolResult, name: str) -> ToolResult:
     """Make a result fit for the journal and the model: no NUL, no surrogates, never empty."""
     content: str | list[dict[str, Any]] = printable_value(result.content)
-    return ToolResult(
-        content or f"({name} completed with no output)",
-        is_error=result.is_error,
+    return replace(
+        result,
+        content=content or f"({name} completed with no output)",
         structured=printable_value(result.structured),
-        facts=result.facts,
     )

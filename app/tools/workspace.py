@@ -54,7 +54,8 @@ class Workspace:
     def bare(cls, dirs: SessionDirs, *, uid: int | None = None, gid: int | None = None) -> Self:
         """Give the view without a sandbox: the folders at their real paths."""
         mounts = {str(path.resolve()): path for path in (dirs.ws, dirs.tmp, dirs.home)}
-        view = View(str(dirs.ws.resolve()), str(dirs.home.resolve()), mounts)
+        root, tmp, home = (str(path.resolve()) for path in (dirs.ws, dirs.tmp, dirs.home))
+        view = View(root, home, mounts, tmp)
         return cls(view, identity=_identity(uid, gid))
 
     @property
@@ -137,6 +138,25 @@ class Workspace:
                 try:
                     mode = _mode_to_keep(folder_fd, name, path, replaces)
                     return _put(folder_fd, name, data, mode)
+                finally:
+                    os.close(folder_fd)
+        except OSError as error:
+            raise file_failure(path, error) from error
+
+    def create(self, path: str) -> int:
+        """Make a new file; give a descriptor for writing, which the caller closes.
+
+        Missing folders are made. What stands there already, links included, is refused.
+        """
+        mount, rest = self.view.locate(path)
+        folder, _, name = rest.rpartition("/")
+        root_fd = self._root(mount)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            with acting_as(self._identity):
+                folder_fd = _make_folder(root_fd, folder)
+                try:
+                    return os.open(name, flags, _FILE_MODE, dir_fd=folder_fd)
                 finally:
                     os.close(folder_fd)
         except OSError as error:

@@ -31,6 +31,7 @@ from tests.agent.test_resume import assert_valid
 from tests.contracts.engine_seam import Pen
 from tests.fakes.effects import (
     AllowAll,
+    FakeTasks,
     RecordingPreviews,
     ScriptedToolbox,
     SmallModels,
@@ -209,6 +210,7 @@ class Attempt:
             gate=AllowAll(),
             inbox=TwinInbox(world.store, self.claim.lease),
             place=world.place,
+            tasks=FakeTasks(),
             previews=RecordingPreviews(),
             models=SmallModels(),
             clock=world.store.clock,
@@ -246,8 +248,8 @@ class Attempt:
         if self._loop is not None:
             await self._loop.aclose()
         self._pending = None
-        reason = await self.world.store.cancel_end_reason(self.claim.lease)
-        ended = interrupted(self._state, self._effects, end_reason=reason)
+        asked = await self.world.store.cancel_asked(self.claim.lease)
+        ended = interrupted(self._state, self._effects, end_reason=asked.end_reason)
         self.world.counts["cancelled"] += 1
         await self._store(self._state.after(ended))
 

@@ -14,8 +14,9 @@ from app.domain.messages import Prompt, UserContent, UserMessage
 from app.domain.options import AgentOptions
 from app.domain.results import ErrorResult
 from app.domain.usage import LedgerRow, Spend, Usage
+from app.store.follow_up import FollowUp
 from app.store.journal import Lease, Row
-from app.store.queue import Claim, Enqueued, Host, NewRun
+from app.store.queue import CancelAsked, Claim, Enqueued, Host, NewRun
 from app.store.runs import Work
 from app.store.sessions import NewSession
 from app.store.starting import Started
@@ -85,8 +86,15 @@ class EngineStore(Protocol):
     async def release(self, lease: Lease) -> None: ...
 
     async def append(
-        self, lease: Lease, batch: Batch, *, first: Sequence[ServiceEvent] = ()
+        self,
+        lease: Lease,
+        batch: Batch,
+        *,
+        first: Sequence[ServiceEvent] = (),
+        keeps_session: bool = False,
     ) -> list[Row]: ...
+
+    async def follow_up(self, host: Host, kept: Lease, *, may_claim: bool) -> FollowUp | None: ...
 
     async def request_cancel(
         self,
@@ -95,9 +103,10 @@ class EngineStore(Protocol):
         reason: str | None,
         *,
         end_reason: Any = "cancelled",
+        spares_tasks: bool = False,
     ) -> int | None: ...
 
-    async def cancel_end_reason(self, lease: Lease) -> str: ...
+    async def cancel_asked(self, lease: Lease) -> CancelAsked: ...
 
     async def finish_unstarted(
         self,
@@ -186,6 +195,11 @@ class Pen:
         assert taken is not None
         assert taken.lease.run_id == claim.lease.run_id
         return taken
+
+    async def kept(self, claim: Claim) -> Lease:
+        """End a run whose host keeps its session; give the lease of the keeping."""
+        await self.store.append(claim.lease, self.last(claim.lease), keeps_session=True)
+        return replace(claim.lease, epoch=claim.lease.epoch + 1)
 
     def note(self, lease: Lease, facts: dict[str, Any] | None = None) -> Entry:
         message = UserMessage(

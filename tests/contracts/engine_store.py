@@ -13,7 +13,7 @@ from app.domain.journal import Batch, ServiceEvent
 from app.domain.usage import Usage
 from app.errors import IdTaken, LeaseLost, NotFound, QueueFull
 from app.store.journal import Lease
-from app.store.queue import Claim
+from app.store.queue import CancelAsked, Claim
 from tests.contracts.engine_seam import A, B, Pen, RunView, SessionView, spent
 
 
@@ -406,18 +406,98 @@ class EngineStoreContract:
     async def test_the_first_cancel_is_remembered_and_told_to_each_owner(self, pen: Pen) -> None:
         claim = await pen.begun()
         run_id = claim.lease.run_id
-        seq = await pen.store.request_cancel("default", run_id, "first", end_reason="superseded")
+        seq = await pen.store.request_cancel(
+            "default", run_id, "first", end_reason="superseded", spares_tasks=True
+        )
         assert (await pen.kinds(claim.lease.session_id))[-1] == (seq, "run.cancel_requested")
         before = await pen.store.dump()
         assert await pen.store.request_cancel("default", run_id, "second") is None
         assert await pen.store.dump() == before
-        assert await pen.store.cancel_end_reason(claim.lease) == "superseded"
+        assert await pen.store.cancel_asked(claim.lease) == CancelAsked(
+            "superseded", spares_tasks=True
+        )
         taken = await pen.lost(claim)
         assert taken.is_cancelled
         await pen.store.append(taken.lease, pen.last(taken.lease))
         before = await pen.store.dump()
         await pen.store.request_cancel("default", run_id, "third")
         assert await pen.store.dump() == before
+
+    # -- keeping a session without a run --------------------------------------------------
+
+    async def test_a_kept_session_is_claimed_by_its_host_alone_and_its_old_lease_is_dead(
+        self, pen: Pen
+    ) -> None:
+        claim = await pen.begun()
+        session_id = claim.lease.session_id
+        kept = await pen.kept(claim)
+        assert (await pen.store.session("default", session_id)).owner == A.id
+        assert await pen.store.renew(A, [claim.lease, kept]) == {kept: False}
+        before = await pen.store.dump()
+        with pytest.raises(LeaseLost):
+            await pen.store.append(claim.lease, Batch((pen.note(claim.lease),)))
+        assert await pen.store.dump() == before
+        waits, elsewhere = await pen.enqueued(session_id, B)
+        assert elsewhere.claim is None
+        assert await pen.store.claim(B) is None
+        taken = await pen.store.claim(A)
+        assert taken is not None
+        assert (taken.lease.run_id, taken.lease.epoch) == (waits, kept.epoch + 1)
+        assert (taken.attempt, taken.was_lost) == (1, False)
+        assert await pen.store.claim(A) is None
+        assert await pen.store.renew(A, [kept]) == {}
+
+    async def test_a_prompt_on_the_host_that_keeps_its_session_is_claimed_on_the_spot(
+        self, pen: Pen
+    ) -> None:
+        claim = await pen.begun()
+        kept = await pen.kept(claim)
+        _, enqueued = await pen.enqueued(kept.session_id, A)
+        assert enqueued.claim is not None
+        assert enqueued.claim.lease.epoch == kept.epoch + 1
+
+    async def test_a_kept_session_is_free_once_it_is_let_go_or_its_lease_ran_out(
+        self, pen: Pen
+    ) -> None:
+        first, second = await pen.kept(await pen.begun()), await pen.kept(await pen.begun())
+        await pen.enqueued(first.session_id)
+        await pen.enqueued(second.session_id)
+        await pen.store.release(first)
+        taken = await pen.store.claim(B)
+        assert taken is not None
+        assert (taken.lease.session_id, taken.was_lost) == (first.session_id, False)
+        await pen.store.append(taken.lease, pen.last(taken.lease))
+        await pen.store.pass_time(A.lease_s + 1)
+        taken = await pen.store.claim(B)
+        assert taken is not None
+        assert (taken.lease.session_id, taken.was_lost) == (second.session_id, False)
+
+    async def test_a_run_follows_in_a_kept_session_unless_another_one_is_there(
+        self, pen: Pen
+    ) -> None:
+        kept = await pen.kept(await pen.begun())
+        assert await pen.store.follow_up(B, kept, may_claim=True) is None
+        made = await pen.store.follow_up(A, kept, may_claim=True)
+        assert made is not None
+        assert made.claim is not None
+        assert made.claim.lease == replace(kept, run_id=made.run_id, epoch=kept.epoch + 1)
+        assert (await pen.store.run("default", made.run_id)).status == "running"
+        assert (await pen.store.work_of("default", made.run_id)).follows == kept.run_id
+        assert (await pen.kinds(kept.session_id))[-1] == (made.last_seq, "run.queued")
+        assert await pen.store.follow_up(A, kept, may_claim=True) is None
+        again = await pen.kept(made.claim)
+        await pen.enqueued(kept.session_id)
+        assert await pen.store.follow_up(A, again, may_claim=True) is None
+
+    async def test_a_run_that_follows_may_wait_for_a_slot_of_its_host(self, pen: Pen) -> None:
+        kept = await pen.kept(await pen.begun())
+        made = await pen.store.follow_up(A, kept, may_claim=False)
+        assert made is not None
+        assert made.claim is None
+        assert await pen.store.claim(B) is None
+        taken = await pen.store.claim(A)
+        assert taken is not None
+        assert (taken.lease.run_id, taken.last_seq) == (made.run_id, made.last_seq)
 
     # -- work -----------------------------------------------------------------------------
 

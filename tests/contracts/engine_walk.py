@@ -19,7 +19,20 @@ from tests.contracts.engine_seam import TENANTS, A, B, EngineStore, Pen, spent
 
 STEPS = (
     *("start", "enqueue", "enqueue", "claim", "claim", "claim", "renew", "release", "append"),
-    *("append", "append", "end", "end", "steer", "steer", "cancel", "remove", "pass_time"),
+    *(
+        "append",
+        "append",
+        "end",
+        "end",
+        "drop",
+        "follow_up",
+        "follow_up",
+        "steer",
+        "steer",
+        "cancel",
+        "remove",
+        "pass_time",
+    ),
 )
 
 
@@ -39,6 +52,8 @@ class Walk:
     _held: dict[tuple[str, str], Lease] = field(default_factory=dict)
     """The newest lease of each session, until its owner lets go."""
     _leases: list[Lease] = field(default_factory=list)
+    _kept: list[Lease] = field(default_factory=list)
+    """Of sessions that a host keeps without a run, or kept once."""
     _names: dict[str, str] = field(default_factory=dict)
     _pen: Pen = field(init=False)
 
@@ -110,8 +125,29 @@ class Walk:
 
     async def _renew(self) -> object:
         host = self.chance.choice((A, B))
-        renewed = await self.store.renew(host, self._leases[-8:])
-        return [renewed.get(lease) for lease in self._leases[-8:]]
+        leases = [*self._leases[-8:], *self._kept[-4:]]
+        renewed = await self.store.renew(host, leases)
+        return [renewed.get(lease) for lease in leases]
+
+    async def _drop(self) -> object:
+        """A host lets a session go that it keeps, or kept once."""
+        if not self._kept:
+            return None
+        await self.store.release(kept := self.chance.choice(self._kept[-4:]))
+        return self._name(kept.run_id)
+
+    async def _follow_up(self) -> object:
+        if not self._kept:
+            return None
+        kept, host = self.chance.choice(self._kept[-4:]), self.chance.choice((A, B))
+        made = await self.store.follow_up(host, kept, may_claim=self.chance.random() < 0.7)
+        if made is None:
+            return None
+        self._accepted(kept.tenant_id, kept.session_id, made.run_id)
+        if made.claim is not None:
+            self._began(made.claim.lease, "claimed")
+        follows = (await self.store.work_of(kept.tenant_id, made.run_id)).follows
+        return made.last_seq, self._claimed(made.claim), follows and self._name(follows)
 
     async def _release(self) -> object:
         if (lease := self._lease()) is None:
@@ -140,9 +176,12 @@ class Walk:
         if (lease := self._lease()) is None:
             return None
         batch = self._pen.last(lease, (spent("0.5"),))
-        written = await self.store.append(lease, batch)
+        keeps = self.chance.random() < 0.4
+        written = await self.store.append(lease, batch, keeps_session=keeps)
         self.lives[lease.run_id].append("ended")
         self._let_go(lease)
+        if keeps:
+            self._kept.append(replace(lease, epoch=lease.epoch + 1))
         for row in written:
             if row.run_id is not None and row.run_id != lease.run_id:
                 self._accepted(lease.tenant_id, lease.session_id, row.run_id)
@@ -160,8 +199,14 @@ class Walk:
             return None
         tenant_id, session_id, run_id = self.chance.choice(self.runs)
         end_reason = self.chance.choice(("cancelled", "superseded"))
-        await self.store.request_cancel(tenant_id, run_id, None, end_reason=end_reason)
-        return await self.store.cancel_end_reason(Lease(tenant_id, session_id, run_id, 0))
+        await self.store.request_cancel(
+            tenant_id,
+            run_id,
+            None,
+            end_reason=end_reason,
+            spares_tasks=self.chance.random() < 0.5,
+        )
+        return await self.store.cancel_asked(Lease(tenant_id, session_id, run_id, 0))
 
     async def _remove(self) -> object:
         if not self.runs:

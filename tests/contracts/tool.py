@@ -58,8 +58,9 @@ class ToolContract:
     def test_a_wrong_type_is_refused_by_name(
         self, tool: Tool[Any], toolbox: Toolbox, valid_input: dict[str, Any]
     ) -> None:
-        for name in tool.spec.input_schema["properties"]:
-            given = {**valid_input, name: {"an": "object"}}
+        for name, field in tool.spec.input_schema["properties"].items():
+            wrong = "no object" if field["type"] == "object" else {"an": "object"}
+            given = {**valid_input, name: wrong}
             refused = toolbox.invalid(ToolCall("t", tool.spec.name, given))
             assert refused is not None, name
             assert f"`{name}`" in refused.content

@@ -29,6 +29,7 @@ from app.domain.messages import (
 from app.domain.model import ModelRequest, ModelResponse, PartialResponse, StreamPart
 from app.domain.notices import RateLimitEvent, ToolProgressMessage
 from app.domain.options import AgentOptions
+from app.domain.tasks import TaskEnd
 from app.domain.thinking import Abilities
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
 from app.domain.usage import LedgerRow, ModelLimits, Spend, Usage
@@ -337,6 +338,16 @@ class SmallModels:
         return model.split("@", maxsplit=1)[0]
 
 
+class FakeTasks:
+    """Background tasks of which a test says how they ended."""
+
+    def __init__(self, **ends: TaskEnd | None) -> None:
+        self.ends = ends
+
+    def end_of(self, task_id: str) -> TaskEnd | None:
+        return self.ends[task_id]
+
+
 def effects(
     model: ScriptedModel | Sequence[Answer] = (),
     *,
@@ -344,6 +355,7 @@ def effects(
     gate: Gate | None = None,
     prompts: Sequence[Prompt] | None = None,
     place: Place | None = None,
+    tasks: FakeTasks | None = None,
     previews: RecordingPreviews | None = None,
     clock: FakeClock | None = None,
 ) -> Effects:
@@ -354,6 +366,7 @@ def effects(
         gate=gate or AllowAll(),
         inbox=ListInbox([prompt()] if prompts is None else prompts),
         place=place or ToldPlace(),
+        tasks=tasks or FakeTasks(),
         previews=previews or RecordingPreviews(),
         models=SmallModels(),
         clock=clock or FakeClock(),

@@ -49,6 +49,8 @@ class RunRecord:
     outcome: Outcome | None = None
     cancel_end_reason: EndReason | None = None
     cancel_reason: str | None = None
+    cancel_spares_tasks: bool = False
+    follows: str | None = None
     cost_usd: Decimal = Decimal(0)
 
     @property

@@ -22,8 +22,9 @@ from app.domain.results import ErrorResult
 from app.domain.runs import EndReason, Outcome, after
 from app.domain.usage import LedgerRow, Spend
 from app.errors import IdTaken, LeaseLost, NotFound, QueueFull
+from app.store.follow_up import FollowUp
 from app.store.journal import Lease, Row, service_body
-from app.store.queue import Claim, Enqueued, Host, NewRun
+from app.store.queue import CancelAsked, Claim, Enqueued, Host, NewRun
 from app.store.runs import Work
 from app.store.sessions import NewSession
 from app.store.starting import Started
@@ -84,7 +85,8 @@ class MemoryStore:
         self._refuse_known(session, run.prompts)
         if len(unfinished) > queue_limit:
             raise QueueFull(f"{queue_limit} runs wait in this session already.")
-        is_ours = not (unfinished or self._claimable() or self._is_live(session))
+        is_kept = host is not None and session.owner == host.id
+        is_ours = not (unfinished or self._claimable() or (self._is_live(session) and not is_kept))
         first = [other.priority + 1 for other in unfinished if not other.attempt]
         queued = self._add_run(session, run, at_least=max(first) if first and is_next else None)
         if host is None or not is_ours:
@@ -108,7 +110,7 @@ class MemoryStore:
     async def claim(self, host: Host) -> Claim | None:
         busy = Counter(s.tenant_id for s in self._sessions.values() if self._is_live(s))
         waiting = sorted(
-            self._claimable(),
+            self._claimable(host),
             key=lambda run: (busy[run.session.tenant_id], -run.priority, run.number),
         )
         return self._take(waiting[0], host) if waiting else None
@@ -133,13 +135,19 @@ class MemoryStore:
             return
         session.owner = session.expires_at = None
         run = self._runs[lease.tenant_id, lease.run_id]
-        run.happens("released")
-        run.claim_seq = None
+        if run.status != "finished":
+            run.happens("released")
+            run.claim_seq = None
 
     # -- the journal ----------------------------------------------------------------------
 
     async def append(
-        self, lease: Lease, batch: Batch, *, first: Sequence[ServiceEvent] = ()
+        self,
+        lease: Lease,
+        batch: Batch,
+        *,
+        first: Sequence[ServiceEvent] = (),
+        keeps_session: bool = False,
     ) -> list[Row]:
         session = self._sessions[lease.tenant_id, lease.session_id]
         if self.is_fenced and (session.epoch != lease.epoch or session.owner is None):
@@ -158,10 +166,10 @@ class MemoryStore:
                 mail.consumed_seq = session.last_seq
         session.pending_steers = max(0, session.pending_steers - batch.steered)
         if batch.outcome is not None:
-            written += self._end(run, batch.outcome)
+            written += self._end(run, batch.outcome, keeps_session=keeps_session)
         return written
 
-    def _end(self, run: RunRecord, outcome: Outcome) -> list[Row]:
+    def _end(self, run: RunRecord, outcome: Outcome, *, keeps_session: bool) -> list[Row]:
         if self.is_fenced:
             run.happens("ended")
         else:
@@ -169,7 +177,10 @@ class MemoryStore:
         run.outcome = outcome
         session = run.session
         run.last_seq = session.last_seq
-        session.owner = session.expires_at = None
+        if keeps_session:
+            session.epoch += 1
+        else:
+            session.owner = session.expires_at = None
         if not session.pending_steers:
             return []
         session.pending_steers = 0
@@ -194,6 +205,22 @@ class MemoryStore:
         mail.run, mail.prompt = self._add_run(session, own), replace(mail.prompt, is_steer=False)
         return session.journal[-1][0]
 
+    async def follow_up(self, host: Host, kept: Lease, *, may_claim: bool) -> FollowUp | None:
+        session = self._sessions[kept.tenant_id, kept.session_id]
+        is_held = (session.epoch, session.owner) == (kept.epoch, host.id)
+        if not is_held or self._unfinished(session):
+            return None
+        ended = self._runs[kept.tenant_id, kept.run_id]
+        run_id = f"run_{self.clock.uuid()}"
+        body = service_body(ServiceEvent("run.queued"), session.new.id, run_id, self.clock.now())
+        own = NewRun(run_id, {}, (), ended.new.metadata, body, ended.priority)
+        run = self._add_run(session, own)
+        run.follows = ended.new.id
+        session.pending_steers = 0
+        session.expires_at = self.clock.now() + timedelta(seconds=host.lease_s)
+        claim = self._take(run, host) if may_claim else None
+        return FollowUp(run_id, session.last_seq, claim)
+
     # -- cancelling -----------------------------------------------------------------------
 
     async def request_cancel(
@@ -203,19 +230,21 @@ class MemoryStore:
         reason: str | None,
         *,
         end_reason: EndReason = "cancelled",
+        spares_tasks: bool = False,
     ) -> int | None:
         run = self._runs[tenant_id, run_id]
         if run.status == "finished" or run.cancel_end_reason is not None:
             return None
         run.cancel_end_reason, run.cancel_reason = end_reason, reason
+        run.cancel_spares_tasks = spares_tasks
         if not run.attempt:
             return None
         told = {"reason": reason, "end_reason": end_reason}
         return self._add_event(run.session, run, ServiceEvent("run.cancel_requested", told)).seq
 
-    async def cancel_end_reason(self, lease: Lease) -> EndReason:
+    async def cancel_asked(self, lease: Lease) -> CancelAsked:
         run = self._runs[lease.tenant_id, lease.run_id]
-        return run.cancel_end_reason or "cancelled"
+        return CancelAsked(run.cancel_end_reason or "cancelled", run.cancel_spares_tasks)
 
     async def finish_unstarted(
         self,
@@ -262,6 +291,7 @@ class MemoryStore:
             deadline_left_s=(run.deadline_at - now).total_seconds() if run.deadline_at else None,
             recovery_policy=run.new.recovery_policy,
             max_attempts=run.new.max_attempts,
+            follows=run.follows,
         )
 
     async def read(self, tenant_id: str, session_id: str) -> list[Row]:
@@ -327,15 +357,23 @@ class MemoryStore:
     def _waiting(self, run: RunRecord) -> list[Mail]:
         return [mail for mail in self._inbox if mail.run is run and mail.consumed_seq is None]
 
-    def _claimable(self) -> list[RunRecord]:
-        """Give the first unfinished run of each session that no live host holds."""
-        free = (s for s in self._sessions.values() if not self._is_live(s))
-        queues = (self._unfinished(session) for session in free)
-        return [max(queue, key=lambda run: run.rank) for queue in queues if queue]
+    def _claimable(self, host: Host | None = None) -> list[RunRecord]:
+        """Give the first unfinished run of each session that no live host holds.
+
+        The host that asks may also keep a session in which no run is going on.
+        """
+        queues = (self._unfinished(session) for session in self._sessions.values())
+        first = [max(queue, key=lambda run: run.rank) for queue in queues if queue]
+        return [
+            run
+            for run in first
+            if not self._is_live(run.session)
+            or (host is not None and run.session.owner == host.id and not run.attempt)
+        ]
 
     def _take(self, run: RunRecord, host: Host) -> Claim:
         session = run.session
-        was_lost = session.owner is not None
+        was_lost = session.owner is not None and run.attempt > 0
         run.happens("taken_over" if was_lost else "claimed")
         session.epoch += 1
         session.owner = host.id

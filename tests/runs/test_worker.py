@@ -23,6 +23,7 @@ from app.store.group_commit import GroupCommit
 from app.store.journal import Lease
 from app.store.queue import Claim
 from app.store.runs import Work
+from app.tools.shells import Shells
 from app.tools.tool import Tool, ToolContext, ToolInput, tool
 from tests.conftest import MakeSettings
 from tests.fakes.effects import MODEL, effects
@@ -172,9 +173,9 @@ class BrokenParts:
 
     @asynccontextmanager
     async def open(
-        self, claim: Claim, work: Work, info: RunInfo, inbox: Inbox
+        self, claim: Claim, work: Work, info: RunInfo, inbox: Inbox, shells: Shells
     ) -> AsyncIterator[Effects]:
-        del claim, work, info, inbox
+        del claim, work, info, inbox, shells
         yield replace(effects(), model=BrokenModel())
 
 

@@ -1,8 +1,12 @@
 import os
+from collections.abc import Callable
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.errors import ToolFailed
+from app.sandbox.driver import Spool
 from app.sandbox.output import Drain, HeadTail
 
 
@@ -47,3 +51,63 @@ async def test_a_flood_is_told_once() -> None:
     drain.close()
     assert drain.flooded
     assert told == [1]
+
+
+def draining(make: Callable[[], int], *, after_bytes: int) -> tuple[int, Drain]:
+    read, out = os.pipe()
+    spool = Spool(make, after_bytes)
+    return out, Drain(read, keep_bytes=20, max_bytes=10**6, on_flood=lambda: None, spool=spool)
+
+
+async def test_what_is_too_long_to_be_kept_is_whole_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    out, drain = draining(lambda: new_file(path), after_bytes=10)
+    os.write(out, b"0123456789")
+    drain._read()
+    assert [drain.is_spooled, path.exists()] == [False, False]
+    for _ in range(3):
+        os.write(out, b"abcdefghij" * 3)
+        drain._read()
+    os.close(out)
+    drain.close(b"[end]")
+    assert drain.is_spooled
+    assert path.read_bytes() == b"0123456789" + b"abcdefghij" * 9 + b"[end]"
+    assert drain.kept.kept() == (b"0123456789" + b"abcdefghij", 80)
+
+
+async def test_from_a_moment_on_all_can_go_to_the_file_alone(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    out, drain = draining(lambda: new_file(path), after_bytes=10)
+    os.write(out, b"before ")
+    drain._read()
+    drain.spool_all()
+    assert path.read_bytes() == b"before "
+    os.write(out, b"after")
+    os.close(out)
+    drain.close()
+    assert path.read_bytes() == b"before after"
+    assert drain.kept.kept()[0] == b""
+
+
+async def test_without_a_file_head_and_tail_are_kept() -> None:
+    def refuse() -> int:
+        raise ToolFailed("a link stands there")
+
+    out, drain = draining(refuse, after_bytes=10)
+    os.write(out, bytes(100))
+    os.close(out)
+    drain.close(b"[end]")
+    assert not drain.is_spooled
+    assert drain.kept.kept() == (bytes(20), 80)
+
+
+async def test_a_file_that_cannot_be_written_on_is_not_taken_for_whole() -> None:
+    out, drain = draining(lambda: os.open("/dev/full", os.O_WRONLY), after_bytes=10)
+    os.write(out, bytes(100))
+    os.close(out)
+    drain.close()
+    assert not drain.is_spooled
+
+
+def new_file(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)

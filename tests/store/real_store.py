@@ -13,6 +13,7 @@ from app.domain.usage import Spend
 from app.runs.busy import find_place
 from app.store import journal, queue
 from app.store.engine import Database
+from app.store.follow_up import FollowUp, follow_up
 from app.store.inbox import steer
 from app.store.journal import Lease, Row
 from app.store.keys import ensure_tenant
@@ -83,20 +84,41 @@ class RealStore:
         await queue.release(self.database, lease)
 
     async def append(
-        self, lease: Lease, batch: Batch, *, first: Sequence[ServiceEvent] = ()
+        self,
+        lease: Lease,
+        batch: Batch,
+        *,
+        first: Sequence[ServiceEvent] = (),
+        keeps_session: bool = False,
     ) -> list[Row]:
-        return await journal.append(self.database, lease, batch, first=first)
+        return await journal.append(
+            self.database, lease, batch, first=first, keeps_session=keeps_session
+        )
+
+    async def follow_up(self, host: Host, kept: Lease, *, may_claim: bool) -> FollowUp | None:
+        return await follow_up(self.database, host, kept, {}, may_claim=may_claim)
 
     async def request_cancel(
-        self, tenant_id: str, run_id: str, reason: str | None, *, end_reason: Any = "cancelled"
+        self,
+        tenant_id: str,
+        run_id: str,
+        reason: str | None,
+        *,
+        end_reason: Any = "cancelled",
+        spares_tasks: bool = False,
     ) -> int | None:
         async with self.database.begin() as connection:
             return await queue.request_cancel(
-                connection, tenant_id, run_id, reason, end_reason=end_reason
+                connection,
+                tenant_id,
+                run_id,
+                reason,
+                end_reason=end_reason,
+                spares_tasks=spares_tasks,
             )
 
-    async def cancel_end_reason(self, lease: Lease) -> str:
-        return await queue.cancel_end_reason(self.database, lease)
+    async def cancel_asked(self, lease: Lease) -> queue.CancelAsked:
+        return await queue.cancel_asked(self.database, lease)
 
     async def finish_unstarted(
         self,

@@ -40,7 +40,7 @@ KINDS = {
     "no_files": "^No files found",
     "no_matches": "^No matches found",
     "no_output": r"^\(\w+ completed with no output\)$",
-    "no_task": "not found",
+    "no_task": "not found|There are no tasks",
     "not_read_yet": "was not read in this session",
     "not_unique": "occurs [0-9]+ times",
     "offset_past_end": "nothing at offset",

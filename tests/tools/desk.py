@@ -7,6 +7,7 @@ from typing import Any
 from app.domain.tools import ToolCall, ToolMemory, ToolResult
 from app.sandbox.driver import Sandbox, SessionDirs
 from app.tools.builtin import BUILTIN_TOOLS
+from app.tools.shells import Shells
 from app.tools.tool import Tool
 from app.tools.toolbox import Toolbox
 from app.tools.workspace import Workspace
@@ -21,6 +22,8 @@ class Desk:
     workspace: Workspace
     memory: ToolMemory = field(default_factory=ToolMemory)
     disabled: frozenset[str] = frozenset()
+    shells: Shells = field(default_factory=Shells)
+    """Whoever leaves commands in the background closes them."""
     calls: int = 0
     tools: tuple[Tool[Any], ...] = BUILTIN_TOOLS
 
@@ -31,7 +34,13 @@ class Desk:
 
     @property
     def toolbox(self) -> Toolbox:
-        return Toolbox(self.tools, self.workspace, self.sandbox, disabled=self.disabled)
+        return Toolbox(
+            self.tools,
+            self.workspace,
+            self.sandbox,
+            shells=self.shells,
+            disabled=self.disabled,
+        )
 
     async def call(self, tool: str, **given: object) -> ToolResult:
         """Call as the loop does, and remember what the call reports."""
@@ -66,6 +75,10 @@ class Desk:
 
     def later(self, path: str, by_s: int = 1) -> None:
         self.folder.later(path, by_s)
+
+    def content_of(self, path: str) -> bytes:
+        """Give what a file in /tmp, as the agent sees it, holds."""
+        return (self.dirs.tmp / path.removeprefix("/tmp/")).read_bytes()
 
     def content(self, path: str) -> bytes:
         return self.folder.content(path)

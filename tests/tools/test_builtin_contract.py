@@ -20,6 +20,11 @@ VALID_INPUT: dict[str, dict[str, Any]] = {
     "Glob": {"pattern": "*"},
     "Grep": {"pattern": "x"},
     "Bash": {"command": "true"},
+    "TaskCreate": {"subject": "Look"},
+    "TaskUpdate": {"taskId": "1"},
+    "TaskList": {},
+    "TaskGet": {"taskId": "1"},
+    "TaskStop": {"task_id": "b00000000"},
 }
 
 

@@ -55,6 +55,9 @@ def box(desk: Desk, *tools: Tool[Any], disabled: frozenset[str] = frozenset()) -
     return Toolbox(tools or (echo_tool,), desk.workspace, desk.sandbox, disabled=disabled)
 
 
+TASKS = ("TaskCreate", "TaskUpdate", "TaskList", "TaskGet")
+
+
 async def call(toolbox: Toolbox, name: str, given: dict[str, Any]) -> ToolResult:
     asked = ToolCall("toolu_1", name, given)
     result = await toolbox.call(asked, ToolMemory())
@@ -66,7 +69,17 @@ async def call(toolbox: Toolbox, name: str, given: dict[str, Any]) -> ToolResult
 
 def test_tools_are_offered_in_the_same_order_each_time(desk: Desk) -> None:
     names = [spec.name for spec in desk.toolbox.specs()]
-    assert names == ["Read", "Write", "Edit", "NotebookEdit", "Glob", "Grep", "Bash"]
+    assert names == [
+        "Read",
+        "Write",
+        "Edit",
+        "NotebookEdit",
+        "Glob",
+        "Grep",
+        "Bash",
+        "TaskStop",
+        *TASKS,
+    ]
     for name in names:
         spec = desk.toolbox.spec(name)
         assert spec is not None

@@ -16,6 +16,7 @@ from tests.traces import differences_failures as failures
 from tests.traces import differences_loop as loop
 from tests.traces import differences_sessions as sessions
 from tests.traces import differences_structured as structured
+from tests.traces import differences_tasks as tasks
 from tests.traces.normal import Form, form_of_trace
 from tests.traces.scenario import Scenario
 from tests.traces.story import Line
@@ -106,5 +107,7 @@ DIFFERENCES = (
     Difference("2", "results hold no reminders", failures.results_hold_no_reminders),
     Difference("2", "error sentences are our own", loop.own_words),
     Difference("2", "what is said of an output is our own", structured.own_words),
+    Difference("2", "a start is told in our words", tasks.starts_are_told_in_our_words),
+    Difference("2", "an end is told in our words", tasks.ends_are_told_in_our_words),
 )
 """In the order in which they apply."""

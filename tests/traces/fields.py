@@ -61,8 +61,15 @@ SYSTEM_FIELDS: Mapping[str, Sequence[str]] = {
         "content",
     ),
     "compact_boundary": (),
+    "background_tasks_changed": ("tasks",),
+    "task_started": ("task_id", "tool_use_id", "description", "is_backgrounded", "task_type"),
+    "task_updated": ("task_id", "patch"),
+    "task_notification": ("task_id", "tool_use_id", "status", "summary"),
 }
 OPTIONAL_SYSTEM_FIELDS = ("compact_result", "compact_output_chars")
+ORIGIN_FIELDS = ("kind", "producer")
+TASK_FIELDS = ("task_type", "description")
+"""Of each task that is running. The recording does not name them here."""
 REQUEST_FIELDS = ("model", "stream", "max_tokens")
 OPTIONAL_REQUEST_FIELDS = ("thinking", "output_config")
 BLOCK_FIELDS: Mapping[str, Sequence[str]] = {
@@ -94,12 +101,14 @@ KEYS: Mapping[str, frozenset[str]] = {
             "mcp_servers",
             "model",
             "original_model",
+            "output_file",
             "output_style",
             "permissionMode",
             "plugins",
             "refused_user_message_uuid",
             "request_id",
             "retry_delay_ms",
+            "run_id",
             "session_id",
             "skills",
             "slash_commands",
@@ -156,6 +165,7 @@ KEYS: Mapping[str, frozenset[str]] = {
             "modelUsage",
             "model_usage_since_last_result",
             "num_turns",
+            "origin",
             "permission_denials",
             "result",
             "safety_stops",

@@ -22,9 +22,11 @@ from tests.traces.fields import (
     OPTIONAL_REQUEST_FIELDS,
     OPTIONAL_RESULT_FIELDS,
     OPTIONAL_SYSTEM_FIELDS,
+    ORIGIN_FIELDS,
     REQUEST_FIELDS,
     RESULT_FIELDS,
     SYSTEM_FIELDS,
+    TASK_FIELDS,
     USAGE_FIELDS,
 )
 from tests.traces.previews import Json as Json
@@ -32,6 +34,13 @@ from tests.traces.previews import event_form, joined_deltas, name_previews
 from tests.traces.story import Line
 
 COST_DIGITS = 10
+_IDS = {
+    "api_message_id": "msg",
+    "message_id": "msg",
+    "task_id": "task",
+    "tool_use_id": "tool",
+}
+"""Ids that stand in messages themselves, and what they are called."""
 
 _REMINDER = re.compile(
     r"<reminder>|<system-reminder>((?!</system-reminder>).)*</system-reminder>", re.DOTALL
@@ -213,9 +222,9 @@ class _Names:
             message["parent_tool_use_id"] = self.name("tool", message["parent_tool_use_id"])
         if message["type"] == "assistant":
             message["message"]["id"] = self.name("msg", message["message"]["id"])
-        for key in ("api_message_id", "message_id"):
+        for key, kind in _IDS.items():
             if key in message:
-                message[key] = self.name("msg", message[key])
+                message[key] = self.name(kind, message[key])
         if "event" in message:
             self._rename_event(message["event"])
         if "message" in message:
@@ -252,6 +261,9 @@ class _Names:
 # -- both -------------------------------------------------------------------------------------
 
 
+_SHOWN_BY_KEY = {"api_error": API_ERROR, "local_command": LOCAL_COMMAND}
+
+
 def _message(line: Line, keys: Iterable[str], message_keys: Iterable[str] | None) -> Json:
     kind = line["type"]
     form: Json = {
@@ -261,10 +273,7 @@ def _message(line: Line, keys: Iterable[str], message_keys: Iterable[str] | None
     }
     named = {k: v for k, v in ONLY_NAMED.items() if k in form["keys"]}
     form |= _needed(line, named) if kind == "result" else {**named, **_picked(line, named)}
-    if "api_error" in form["keys"]:
-        form["api_error"] = line.get("api_error", API_ERROR)
-    if "local_command" in form["keys"]:
-        form["local_command"] = line.get("local_command", LOCAL_COMMAND)
+    form |= {k: line.get(k, v) for k, v in _SHOWN_BY_KEY.items() if k in form["keys"]}
     match kind:
         case "system":
             form |= _system(line)
@@ -282,6 +291,8 @@ def _message(line: Line, keys: Iterable[str], message_keys: Iterable[str] | None
         case "result":
             form |= _needed(line, RESULT_FIELDS) | _picked(line, OPTIONAL_RESULT_FIELDS)
             form["total_cost_usd"] = round(line["total_cost_usd"], COST_DIGITS)
+            if "origin" in line:
+                form["origin"] = _needed(line["origin"], ORIGIN_FIELDS)
             form["usage"] = _needed(line["usage"], USAGE_FIELDS)
             form["modelUsage"] = {m: _spend(spend) for m, spend in line["modelUsage"].items()}
         case "stream_event":
@@ -297,6 +308,10 @@ def _system(line: Line) -> Json:
     form |= _picked(line, OPTIONAL_SYSTEM_FIELDS)
     if "compact_metadata" in line:
         form["compact_metadata"] = _metadata(line["compact_metadata"])
+    if "tasks" in form:
+        form["tasks"] = [_needed(task, TASK_FIELDS) for task in form["tasks"]]
+    if "patch" in form:
+        form["patch"] = _needed(form["patch"], ("status",))
     return form
 
 

@@ -3,7 +3,7 @@
 import ast
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -83,7 +83,8 @@ class Turn:
 
     start: int
     taken: tuple[tuple[int, int], ...]
-    """Each prompt's index, and how many responses of the turn came before it."""
+    """Each prompt's index, and how many responses of the turn came before it. Empty: the end of a
+    background task began it, and the newest script goes on."""
     steps: tuple[Step, ...]
     """What answers each request of the turn, those that were never made included."""
     is_merged: bool = False
@@ -134,15 +135,7 @@ def scenario_of(lines: Sequence[Line]) -> Scenario:
         Prompt(text, parse_script(text) or (), sent.start, sent.sending, sent.has_uuid)
         for text, sent in zip(texts, story.sent, strict=True)
     )
-    turns = tuple(
-        Turn(
-            prompts[told.taken[0][0]].start,
-            tuple(told.taken),
-            _steps(told, prompts),
-            is_merged=told.is_merged,
-        )
-        for told in story.turns
-    )
+    turns = tuple(_turns(story, prompts))
     events = HELD_AFTER_EVENTS.get(name, 0)
     if name in _AFTER_SUMMARY:
         before, step = _AFTER_SUMMARY[name]
@@ -179,6 +172,17 @@ def _held_chars(step: Step, events: int) -> int:
 
 
 _OPEN, _CLOSE = "<<script ", " >>"
+
+
+def _turns(story: Story, prompts: Sequence[Prompt]) -> Iterator[Turn]:
+    start = 0
+    rest: tuple[Step, ...] = ()  # what the turn before left of its script
+    for told in story.turns:
+        steps = rest
+        if told.taken:
+            start, steps = prompts[told.taken[0][0]].start, _steps(told, prompts)
+        yield Turn(start, tuple(told.taken), steps, is_merged=told.is_merged)
+        rest = steps[len(told.responses) :]
 
 
 def _steps(told: ToldTurn, prompts: Sequence[Prompt]) -> tuple[Step, ...]:

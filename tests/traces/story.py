@@ -49,7 +49,8 @@ class ToldTurn:
     """A turn of ours, as the recording lets us know it."""
 
     taken: list[tuple[int, int]]
-    """Each prompt's index, and how many responses of the turn came before it."""
+    """Each prompt's index, and how many responses of the turn came before it. Empty: the end of a
+    background task began it."""
     is_merged: bool = False
     """Whether the recording has it in one turn with the next one (B29)."""
     responses: list[str] = field(default_factory=list)
@@ -71,6 +72,8 @@ class Story:
     """Prompts that no turn has taken in."""
     _is_running: bool = False
     """Whether a turn has begun and not ended."""
+    _has_news: bool = False
+    """Whether a background task has ended, of which the model has not heard."""
 
     @classmethod
     def of(cls, lines: Sequence[Line]) -> Self:
@@ -79,6 +82,8 @@ class Story:
         for number, line in enumerate(lines[1:], 2):
             try:
                 story._take(line)
+                if line.get("subtype") == "task_notification" and line["output_file"]:
+                    story._has_news = True
             except (KeyError, TypeError, AttributeError) as error:
                 raise ValueError(f"line {number} of the trace is malformed") from error
         return story
@@ -126,7 +131,11 @@ class Story:
 
     def _begin(self) -> None:
         if not self._waiting:
-            raise ValueError("a turn without a prompt")
+            if not self._has_news:
+                raise ValueError("a turn without a prompt")
+            self.turns.append(ToldTurn([]))
+            self._has_news = False
+            return
         self._is_running = True
         # The recording has one request on the way from here on.
         self._seen = replace(self._seen, requests=self._seen.requests + 1)

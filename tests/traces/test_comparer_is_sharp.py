@@ -33,6 +33,7 @@ SAYS_NOTHING = {
     # estimates, and ids of messages
     *("pre_tokens", "post_tokens", "cumulative_dropped_tokens", "logical_parent_uuid"),
     *("head_uuid", "anchor_uuid", "tail_uuid", "uuids", "all_uuids"),
+    *("run_id", "runId", "end_time", "output_file", "tasks.task_id"),
     # what traces do not show
     *("claude_code_version", "agents", "skills", "slash_commands", "plugins", "output_style"),
     *("model_usage_since_last_result", "message.type", "message.role", "message.stop_sequence"),
@@ -43,10 +44,13 @@ SAYS_NOTHING = {
 
 FREE_SWAPS = frozenset(
     {
-        # two Bash: ours keep their order (B10), and no request shows the reference's
+        # two Bash: ours keep their order (B10), whatever the reference's was
         ("max_turns_2_parallel", "tool-4", "tool-3"),
         # a Bash and the output after it: the same (B10)
         ("so_parallel", "tool-2", "tool-1"),
+        ("par_bash_sleep", "tool-1", "tool-2"),
+        ("par_bash_sleep", "tool-2", "tool-3"),
+        ("par_bash_fail_first", "tool-1", "tool-2"),
     }
 )
 """Neighbours whose order in the trace says nothing."""

@@ -15,11 +15,17 @@ USAGE: Mapping[str, int] = {
 
 
 def turns_of(messages: Sequence[Json]) -> Iterator[list[Json]]:
-    """Yield the messages of each run: up to its result, or, after a crash, to the next `init`."""
+    """Yield the messages of each run: up to its result, or, after a crash, to the next `init`.
+
+    What is told of background tasks between two runs is of neither.
+    """
     turn: list[Json] = []
     for message in messages:
+        is_over = bool(turn) and turn[-1]["type"] == "result"
+        if is_over and is_of_task(message):
+            continue
         is_next = message.get("subtype") == "init" and any(map(is_init, turn))
-        if turn and (is_next or turn[-1]["type"] == "result"):
+        if is_over or is_next:
             yield turn
             turn = []
         turn.append(message)
@@ -29,6 +35,12 @@ def turns_of(messages: Sequence[Json]) -> Iterator[list[Json]]:
 
 def is_init(message: Json) -> bool:
     return message.get("subtype") == "init"
+
+
+def is_of_task(message: Json) -> bool:
+    """Whether a message tells of background tasks."""
+    subtype = str(message.get("subtype"))
+    return subtype.startswith("task_") or subtype == "background_tasks_changed"
 
 
 def responses_of(turn: Sequence[Json]) -> Iterator[list[Json]]:

@@ -21,6 +21,7 @@ from app.api.params import (
     stream_start,
 )
 from app.api.schemas.log import EventPage, MessagePage
+from app.api.schemas.tasks import TaskList
 from app.api.streaming import StreamResponse, Subject
 from app.domain.messages import wire_time
 from app.runs.live import Row, service_json
@@ -152,3 +153,13 @@ def _page(items: list[str], rows: list[Row], *, has_more: bool) -> Response:
     more = "true" if has_more else "false"
     body = f'{{"data":[{",".join(items)}],"has_more":{more},"next_after":{following}}}'
     return Response(body, media_type="application/json")
+
+
+@router.get(
+    "/v1/sessions/{session_id}/tasks",
+    operation_id="session_tasks",
+    summary="Read what a session's agent means to do",
+)
+async def tasks(session_id: str, service: ServiceDep, caller: CallerDep) -> TaskList:
+    """Give the list that the tools TaskCreate and TaskUpdate keep."""
+    return TaskList.of(await service.queries.work(caller.tenant_id, session_id))

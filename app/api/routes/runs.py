@@ -202,7 +202,11 @@ async def cancel_many(
     is_replay = False
     try:
         done = await service.commands.cancel_many(
-            caller, body.choice(), reason=body.reason, once=write.once(_many_cancelled)
+            caller,
+            body.choice(),
+            reason=body.reason,
+            spares_tasks=body.spares_tasks,
+            once=write.once(_many_cancelled),
         )
     except Replayed as replayed:
         is_replay = True
@@ -246,11 +250,15 @@ async def cancel(
     wait: CancelWait = 2,
 ) -> Response:
     """Stop a run on whatever host it is. Safe to repeat."""
-    reason = body.reason if body else None
+    wish = body or CancelBody()
     is_replay = False
     try:
         cancelled = await service.commands.cancel(
-            caller, run_id, reason=reason, once=write.once(_cancelled)
+            caller,
+            run_id,
+            reason=wish.reason,
+            spares_tasks=wish.spares_tasks,
+            once=write.once(_cancelled),
         )
     except Replayed as replayed:
         is_replay = True

@@ -18,8 +18,13 @@ class CancelBody(In):
     model_config = example(reason="not needed any more")
 
     scope: Literal["all", "turn"] = "all"
-    """What is stopped. There is nothing yet that outlives a turn, so both mean the same."""
+    """What is stopped: `turn` lets commands in the background go on."""
     reason: Annotated[str, Field(max_length=1000)] | None = None
+
+    @property
+    def spares_tasks(self) -> bool:
+        """Whether background tasks go on."""
+        return self.scope == "turn"
 
 
 class CancelManyBody(CancelBody):

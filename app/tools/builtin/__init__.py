@@ -8,6 +8,13 @@ from app.tools.builtin.glob import glob_tool
 from app.tools.builtin.grep import grep_tool
 from app.tools.builtin.notebook_edit import notebook_edit_tool
 from app.tools.builtin.read import read_tool
+from app.tools.builtin.task_items import (
+    task_create_tool,
+    task_get_tool,
+    task_list_tool,
+    task_update_tool,
+)
+from app.tools.builtin.task_stop import task_stop_tool
 from app.tools.builtin.write import write_tool
 from app.tools.tool import Tool
 
@@ -19,4 +26,9 @@ BUILTIN_TOOLS: tuple[Tool[Any], ...] = (  # each has an input type of its own
     glob_tool,
     grep_tool,
     bash_tool,
+    task_stop_tool,
+    task_create_tool,
+    task_update_tool,
+    task_list_tool,
+    task_get_tool,
 )

@@ -1,0 +1,179 @@
+"""Sessions that this host keeps between runs, since commands of theirs run in the background.
+
+Theory of operation. A run ends; commands that it left in the background do not. The commit that
+ends the run then leaves the session's lease with this host: no other host can claim a run of the
+session, a prompt that comes is driven here, among its commands. When one of them ends first, a run
+follows that nobody asked for: it tells the model (loop 13.3). What ends a keeping: a claim (the new
+run takes the commands over), a lost lease, the host's stop; the last two end the commands. The
+journal shows them as running then, and whoever drives the next run tells the model.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Container, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+from app.agent.state import LoopState
+from app.domain.options import AgentOptions
+from app.domain.runs import EndReason
+from app.store import queue
+from app.store.engine import TROUBLE, Database
+from app.store.follow_up import follow_up
+from app.store.journal import Lease
+from app.store.queue import Claim, Host
+from app.tools.shells import Shells
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Kept:
+    """A session without a run, and its commands."""
+
+    lease: Lease
+    """Of the run that ended last, at the next epoch."""
+    options: AgentOptions
+    """For the run that follows."""
+    shells: Shells
+    renewed_s: float
+    """Monotonic time of the newest heartbeat that got through."""
+    watch: asyncio.Task[None] | None = None
+
+
+@dataclass(slots=True)
+class Keeper:
+    """Owns what is kept, and the tasks that wait for an end."""
+
+    host: Host
+    database: Database
+    poll_s: float
+    slot: Callable[[], AbstractContextManager[Host | None]]
+    start: Callable[[Claim], None]
+    grew: Callable[[Lease, int], None]
+    """Tells readers of a session's new row."""
+    is_closed: bool = False
+    _kept: dict[tuple[str, str], Kept] = field(default_factory=dict)
+    _watches: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def keep(self, kept: Kept) -> None:
+        """Keep a session from now on. Called before the commit that ends its run."""
+        self._kept[_key(kept.lease)] = kept
+
+    def watch(self, kept: Kept) -> None:
+        """Let a run follow once a task has ended. Called after that commit."""
+        if self._kept.get(_key(kept.lease)) is kept:
+            kept.watch = asyncio.create_task(self._watch(kept))
+            self._watches.add(kept.watch)
+            kept.watch.add_done_callback(self._watches.discard)
+
+    def take(self, lease: Lease) -> Shells | None:
+        """Give the commands of a session to its next run; None when it is not kept."""
+        kept = self._kept.pop(_key(lease), None)
+        if kept is None:
+            return None
+        self._end_watch(kept)
+        return kept.shells
+
+    def forget(self, kept: Kept) -> None:
+        """Keep it no more: the commit did not happen. Its commands are the caller's."""
+        if self._kept.get(_key(kept.lease)) is kept:
+            del self._kept[_key(kept.lease)]
+
+    def leases(self) -> list[Lease]:
+        """Give the leases that are to be renewed: of those whose commit has happened."""
+        return [kept.lease for kept in self._kept.values() if kept.watch is not None]
+
+    async def heard(self, asked: Iterable[Lease], renewed: Container[Lease], sent_s: float) -> None:
+        """Take note of a heartbeat; end what belonged to a lease that was lost."""
+        for lease in asked:
+            kept = self._kept.get(_key(lease))
+            if kept is None or kept.lease != lease:
+                continue
+            if lease in renewed:
+                kept.renewed_s = max(kept.renewed_s, sent_s)
+            else:
+                await self._drop(kept)
+
+    async def end_expired(self) -> None:
+        """End what can have another owner by now: its lease ran out, as far as we can tell."""
+        now = time.monotonic()
+        for kept in list(self._kept.values()):
+            if now - kept.renewed_s > self.host.lease_s:
+                await self._drop(kept)
+
+    async def close(self) -> None:
+        """Keep nothing any more: end all commands, then let their sessions go."""
+        self.is_closed = True
+        for kept in list(self._kept.values()):
+            await self._drop(kept)
+            try:
+                await queue.release(self.database, kept.lease)
+            except TROUBLE as error:  # the lease runs out by itself
+                log.warning("A session cannot be let go: %s", type(error).__name__)
+        await asyncio.gather(*self._watches, return_exceptions=True)
+
+    async def _drop(self, kept: Kept) -> None:
+        if self._kept.pop(_key(kept.lease), None) is not None:
+            self._end_watch(kept)
+            await kept.shells.close()
+
+    def _end_watch(self, kept: Kept) -> None:
+        if kept.watch is not None and kept.watch is not asyncio.current_task():
+            kept.watch.cancel()
+
+    async def _watch(self, kept: Kept) -> None:
+        await kept.shells.someone_ended()
+        while self._kept.get(_key(kept.lease)) is kept:
+            try:
+                if await self._follow(kept):
+                    return
+            except TROUBLE as error:
+                log.warning("A run cannot follow now: %s", type(error).__name__)
+            # A prompt that waits will be driven here, and tells; unless it is taken back.
+            await asyncio.sleep(self.poll_s)
+
+    async def _follow(self, kept: Kept) -> bool:
+        with self.slot() as host:
+            made = await follow_up(
+                self.database,
+                self.host,
+                kept.lease,
+                kept.options.stored(),
+                may_claim=host is not None,
+            )
+            if made is None:
+                return False
+            self.grew(kept.lease, made.last_seq)
+            if made.claim is not None:
+                self.start(made.claim)
+        return made.claim is not None
+
+
+def end_of_tasks(
+    end_reason: EndReason, *, spares_tasks: bool, is_stopping: bool, is_over_budget: bool
+) -> str | None:
+    """Say how background tasks end with their run; None when they go on without it."""
+    if end_reason in {"cancelled", "superseded"} and not spares_tasks:
+        return "was stopped with the run"
+    if is_over_budget:
+        return "was stopped, since the run's budget is spent"
+    if end_reason == "deadline":
+        return "was stopped at the run's deadline"
+    if end_reason in {"internal", "worker_lost"}:
+        return "was stopped, since the run could not go on"
+    return "was ended, since its host stopped" if is_stopping else None
+
+
+def options_left(state: LoopState) -> AgentOptions:
+    """Give the options of a run that follows: it spends what this one left of its budget."""
+    options = state.run.options
+    if options.max_budget_usd is None:
+        return options
+    left = options.max_budget_usd - state.spend.cost_usd
+    return options.model_copy(update={"max_budget_usd": left})
+
+
+def _key(lease: Lease) -> tuple[str, str]:
+    return lease.tenant_id, lease.session_id

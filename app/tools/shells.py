@@ -1,0 +1,149 @@
+"""The background commands of one session on this host.
+
+They belong to whoever holds the session's lease: `close` ends them all before the lease is let go,
+and what a host does not know has ended with another host. The journal says which tasks there are;
+this says only how they are.
+"""
+
+import asyncio
+import secrets
+import string
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+from app.domain.tasks import BackgroundTask, TaskEnd
+from app.domain.text import printable
+from app.errors import ToolFailed
+from app.sandbox.driver import Command, Finished, Limits
+
+MOST_COMMANDS = 16
+"""In the background of a session at once."""
+LAST_WRITES_S = 0.2
+"""What a command left running may still do when its shell has ended, as one that ended with it."""
+LONGEST_LIFE_S = 7200.0
+DEFAULT_LIFE_S = 1800.0
+LOST = TaskEnd("killed", "was ended, since the host that ran it is gone")
+_ALPHABET = string.ascii_lowercase + string.digits
+_MAX_TITLE = 200
+
+
+@dataclass(slots=True)
+class _Live:
+    task: BackgroundTask
+    command: Command
+    life_s: float
+    killed: TaskEnd | None = None
+    """Set when somebody ends it."""
+    end: TaskEnd | None = None
+    watch: asyncio.Task[None] | None = None
+
+
+@dataclass(slots=True)
+class Shells:
+    """Owns the commands that it took over, and the asyncio tasks that wait for them."""
+
+    is_closed: bool = False
+    _live: dict[str, _Live] = field(default_factory=dict)
+    _has_ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a further command may run in the background."""
+        return not self.is_closed and len(self.running) < MOST_COMMANDS
+
+    def check_room(self) -> None:
+        """Raise `ToolFailed` when no further command may run in the background."""
+        if self.is_closed:
+            raise ToolFailed("The session is ending, so nothing can be left in the background.")
+        if len(self.running) >= MOST_COMMANDS:
+            raise ToolFailed(
+                f"{MOST_COMMANDS} commands run in the background already. Stop one with TaskStop, "
+                "or wait until one has ended."
+            )
+
+    def adopt(self, task: BackgroundTask, command: Command, *, life_s: float) -> None:
+        """Take a running command over: it ends by itself, at the end of its life, or by `stop`."""
+        live = _Live(task, command, life_s)
+        live.watch = asyncio.create_task(self._watch(live))
+        self._live[task.id] = live
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """Ids of the tasks that run."""
+        return tuple(task_id for task_id, live in self._live.items() if live.end is None)
+
+    def end_of(self, task_id: str) -> TaskEnd | None:
+        """Say how a task ended; None while it runs. Fits `agent.effects.Tasks`."""
+        live = self._live.get(task_id)
+        return LOST if live is None else live.end
+
+    async def stop(self, task_id: str) -> BackgroundTask | None:
+        """End a task, with its whole tree; None when no such task runs."""
+        live = self._live.get(task_id)
+        if live is None or live.end is not None:
+            return None
+        await self._kill([live], TaskEnd("killed", "was stopped"))
+        return live.task
+
+    async def keep_only(self, task_ids: Collection[str]) -> None:
+        """End what the journal does not know: nobody could ever stop it."""
+        others = [live for task_id, live in self._live.items() if task_id not in task_ids]
+        await self._kill(others, LOST)
+
+    async def close(self, how: str = "was ended, since its host stopped") -> None:
+        """End everything; take nothing over any more. May be called again."""
+        self.is_closed = True
+        await self._kill(list(self._live.values()), TaskEnd("killed", how))
+
+    async def someone_ended(self) -> None:
+        """Wait until a task has ended, also if that was before."""
+        await self._has_ended.wait()
+
+    async def _kill(self, some: list[_Live], how: TaskEnd) -> None:
+        watches = [live.watch for live in some if live.watch is not None]
+        for live in some:
+            if live.end is None and live.killed is None:
+                live.killed = how
+                live.command.kill()
+        if watches:
+            await asyncio.wait(watches)
+
+    async def _watch(self, live: _Live) -> None:
+        in_time = False
+        try:
+            in_time = await live.command.ended(live.life_s)
+            if live.killed is None:
+                await asyncio.sleep(LAST_WRITES_S)
+        finally:
+            words = b"" if in_time and live.killed is None else b"\n\n[killed]\n"
+            try:
+                finished = await live.command.finish(timed_out=not in_time, last_words=words)
+                killed = live.killed and replace(live.killed, ended_s=time.time())
+                live.end = killed or _end(finished, live.life_s)
+            except ToolFailed as error:
+                live.end = TaskEnd("failed", f"did not run: {error.message}", time.time())
+            self._has_ended.set()
+
+
+def title_of(description: str) -> str:
+    """Give what a command is shown as: one line of bearable length."""
+    title = " ".join(printable(description).split())
+    return title if len(title) <= _MAX_TITLE else title[:_MAX_TITLE] + "…"
+
+
+def new_task_id() -> str:
+    """Give a fresh id: `b`, and 8 letters or digits."""
+    return "b" + "".join(secrets.choice(_ALPHABET) for _ in range(8))
+
+
+def _end(finished: Finished, life_s: float) -> TaskEnd:
+    now = time.time()
+    if finished.timed_out:
+        hint = "If it needs longer, start it again with a longer timeout."
+        return TaskEnd("killed", f"was stopped after {life_s:g} s, its time limit", now, hint)
+    if finished.flooded:
+        limit = Limits().output_bytes
+        return TaskEnd("failed", f"was stopped: it printed over {limit:,} bytes", now)
+    how = f"ended with exit code {finished.exit_code}"
+    return TaskEnd("failed" if finished.exit_code else "completed", how, now)
