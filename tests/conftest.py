@@ -2,14 +2,12 @@
 
 import asyncio
 import os
-import secrets
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 from pydantic import SecretStr
 
@@ -17,6 +15,7 @@ from app.settings import Settings
 from app.store.embedded import EmbeddedPostgres, ensure_running, stop
 from app.store.engine import open_database
 from app.store.migrate import migrate
+from tests.databases import fresh_database
 from tests.fakes.messages_api import MessagesApi
 from tests.hosts import KEY, Host, host
 
@@ -58,15 +57,8 @@ def postgres(scratch: Path) -> Iterator[str]:
 @pytest.fixture
 async def database_url(postgres: str) -> AsyncIterator[str]:
     """A fresh, migrated database."""
-    name = f"test_{secrets.token_hex(6)}"
-    admin_dsn = postgres.replace("template_treadle", "postgres", 1)
-    admin = await asyncpg.connect(admin_dsn)
-    try:
-        await admin.execute(f"CREATE DATABASE {name} TEMPLATE template_treadle")
-        yield postgres.replace("template_treadle", name, 1)
-        await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
-    finally:
-        await admin.close()
+    async with fresh_database(postgres) as url:
+        yield url
 
 
 @pytest.fixture

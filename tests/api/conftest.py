@@ -7,13 +7,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.api.stage import Stage, database, open_stage
+from tests.api.stage import Stage, open_stage
+from tests.databases import fresh_database
 
 
 @pytest.fixture(scope="session")
 async def stage(scratch: Path, postgres: str) -> AsyncIterator[Stage]:
     """A host as operators have it."""
-    async with database(postgres) as dsn, open_stage(scratch, dsn) as opened:
+    async with fresh_database(postgres) as dsn, open_stage(scratch, dsn) as opened:
         yield opened
 
 

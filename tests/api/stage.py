@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import secrets
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import asyncpg
 import httpx
 from pydantic import SecretStr
 
@@ -61,19 +59,6 @@ class Stage:
         assert answer.status_code == 201, answer.text
         session: dict[str, Any] = answer.json()
         return session
-
-
-@asynccontextmanager
-async def database(postgres: str) -> AsyncIterator[str]:
-    """A fresh, migrated database; gives its DSN."""
-    name = f"test_{secrets.token_hex(6)}"
-    admin = await asyncpg.connect(postgres.replace("template_treadle", "postgres", 1))
-    try:
-        await admin.execute(f"CREATE DATABASE {name} TEMPLATE template_treadle")
-        yield postgres.replace("template_treadle", name, 1)
-        await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
-    finally:
-        await admin.close()
 
 
 @asynccontextmanager

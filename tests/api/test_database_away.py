@@ -4,14 +4,15 @@ import asyncio
 from pathlib import Path
 
 from tests.api.relay import relay
-from tests.api.stage import Stage, database, frames, open_stage, problem
+from tests.api.stage import Stage, frames, open_stage, problem
+from tests.databases import fresh_database
 
 
 async def test_without_its_database_a_host_says_so_and_serves_again_afterwards(
     scratch: Path, postgres: str
 ) -> None:
     async with (
-        database(postgres) as dsn,
+        fresh_database(postgres) as dsn,
         relay(dsn, scratch) as between,
         open_stage(scratch, between.dsn) as stage,
     ):
@@ -46,7 +47,7 @@ async def test_without_its_database_a_host_says_so_and_serves_again_afterwards(
 
 async def test_a_stream_outlasts_an_outage(scratch: Path, postgres: str) -> None:
     async with (
-        database(postgres) as dsn,
+        fresh_database(postgres) as dsn,
         relay(dsn, scratch) as between,
         open_stage(scratch, between.dsn) as stage,
     ):

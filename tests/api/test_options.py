@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.api.stage import Stage, database, open_stage, pointers, problem
+from tests.api.stage import Stage, open_stage, pointers, problem
+from tests.databases import fresh_database
 
 SDK_DEFAULTS: dict[str, Any] = {
     "tools": None,
@@ -62,7 +63,7 @@ async def plain(scratch: Path, postgres: str) -> AsyncIterator[Stage]:
         "ceiling_max_budget_usd": "2",
     }
     async with (
-        database(postgres) as dsn,
+        fresh_database(postgres) as dsn,
         open_stage(scratch, dsn, model={"api_key": None}, limits=limits) as opened,
     ):
         yield opened
@@ -398,7 +399,7 @@ async def test_bypass_needs_the_policy_for_runs_and_sessions(stage: Stage) -> No
 
 async def test_bypass_works_where_the_operator_allows_it(scratch: Path, postgres: str) -> None:
     async with (
-        database(postgres) as dsn,
+        fresh_database(postgres) as dsn,
         open_stage(scratch, dsn, policy={"allow_bypass": True}) as stage,
     ):
         run = await stage.run(options={"permission_mode": "bypassPermissions"})

@@ -8,7 +8,8 @@ from sqlalchemy import text
 
 from app import errors
 from app.errors import RequestError
-from tests.api.stage import RANDOM_RUN, Stage, database, open_stage, problem
+from tests.api.stage import RANDOM_RUN, Stage, open_stage, problem
+from tests.databases import fresh_database
 
 CODES = sorted(
     {
@@ -64,7 +65,7 @@ async def test_a_fault_of_ours_is_500_without_detail_and_logged_once_with_its_id
     scratch: Path, postgres: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with (
-        database(postgres) as dsn,
+        fresh_database(postgres) as dsn,
         open_stage(scratch, dsn, role="api") as stage,
     ):
         session = await stage.session()

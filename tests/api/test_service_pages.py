@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from tests.api.stage import Stage, database, open_stage, problem
+from tests.api.stage import Stage, open_stage, problem
+from tests.databases import fresh_database
 
 
 async def test_meta_names_versions_features_and_limits(stage: Stage) -> None:
@@ -24,7 +25,7 @@ async def test_meta_names_versions_features_and_limits(stage: Stage) -> None:
 async def test_a_host_that_drains_is_alive_but_not_ready_and_ends_its_streams(
     scratch: Path, postgres: str
 ) -> None:
-    async with database(postgres) as dsn, open_stage(scratch, dsn) as stage:
+    async with fresh_database(postgres) as dsn, open_stage(scratch, dsn) as stage:
         session = await stage.session()
         assert (await stage.client.get("/readyz")).json() == {"status": "ready"}
         path = f"/v1/sessions/{session['id']}/stream"

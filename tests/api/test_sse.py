@@ -11,7 +11,6 @@ import pytest
 from tests.api.stage import (
     RANDOM_SESSION,
     Stage,
-    database,
     frames,
     get,
     open_stage,
@@ -21,6 +20,7 @@ from tests.api.stage import (
     scripted,
     until,
 )
+from tests.databases import fresh_database
 
 HOSTILE = [
     '\n\ndata: {"type":"done"}\n\n',
@@ -35,7 +35,7 @@ HOSTILE = [
 async def lively(scratch: Path, postgres: str) -> AsyncIterator[Stage]:
     """A host whose streams get a comment after 0.2 s of silence."""
     async with (
-        database(postgres) as dsn,
+        fresh_database(postgres) as dsn,
         open_stage(scratch, dsn, stream={"heartbeat_s": 0.2}) as opened,
     ):
         yield opened

@@ -21,7 +21,6 @@ from app.api.streaming import Pace, StreamResponse, Subject
 from app.runs.callers import Caller
 from tests.api.stage import (
     Stage,
-    database,
     frames,
     get,
     open_stage,
@@ -30,6 +29,7 @@ from tests.api.stage import (
     scripted,
     until,
 )
+from tests.databases import fresh_database
 from tests.store.seeds import TENANT
 
 NDJSON = {"accept": "application/x-ndjson"}
@@ -45,7 +45,7 @@ async def tight(scratch: Path, postgres: str) -> AsyncIterator[Stage]:
         "heartbeat_s": 0.2,
         "buffer_bytes": 300_000,
     }
-    async with database(postgres) as dsn, open_stage(scratch, dsn, stream=limits) as opened:
+    async with fresh_database(postgres) as dsn, open_stage(scratch, dsn, stream=limits) as opened:
         yield opened
 
 
@@ -261,7 +261,7 @@ async def test_heartbeats_go_on_while_a_replay_waits_for_the_database(stage: Sta
 
 async def test_an_old_stream_is_ended_and_its_cursor_goes_on(scratch: Path, postgres: str) -> None:
     async with (
-        database(postgres) as dsn,
+        fresh_database(postgres) as dsn,
         open_stage(scratch, dsn, stream={"max_age_s": 0.4}) as stage,
         asyncio.timeout(10),
     ):
@@ -502,7 +502,7 @@ async def test_deltas_are_joined_unless_they_are_wanted_raw(
     scratch: Path, postgres: str, coalesce_ms: int, *, is_joined: bool
 ) -> None:
     async with (
-        database(postgres) as dsn,
+        fresh_database(postgres) as dsn,
         open_stage(scratch, dsn, stream={"coalesce_ms": coalesce_ms}) as stage,
     ):
         text = "".join(f"{n} " for n in range(300))

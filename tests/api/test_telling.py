@@ -8,8 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.api.stage import Stage, database, open_stage, scripted
+from tests.api.stage import Stage, open_stage, scripted
 from tests.conftest import MakeSettings
+from tests.databases import fresh_database
 from tests.fakes.messages_api import MessagesApi
 from tests.hosts import host
 from tests.runs.prompts import finished, messages, start
@@ -27,7 +28,7 @@ SLOW = scripted({"tool": "Bash", "input": {"command": "sleep 1.2"}}, {"text": "d
 async def hasty(scratch: Path, postgres: str) -> AsyncIterator[Stage]:
     """A host that tells of calls after a third of a second."""
     stream = {"tool_progress_s": 0.3}
-    async with database(postgres) as dsn, open_stage(scratch, dsn, stream=stream) as opened:
+    async with fresh_database(postgres) as dsn, open_stage(scratch, dsn, stream=stream) as opened:
         yield opened
 
 

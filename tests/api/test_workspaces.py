@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.stage import Stage, database, open_stage, pointers, problem, scripted
+from tests.api.stage import Stage, open_stage, pointers, problem, scripted
+from tests.databases import fresh_database
 
 ORDINARY_UID = 65_534
 
@@ -24,7 +25,7 @@ async def refused(stage: Stage, path: str) -> str:
 async def strict(scratch: Path, postgres: str) -> AsyncIterator[Stage]:
     """A host that refuses folders of root, as hosts do unless told otherwise."""
     async with (
-        database(postgres) as dsn,
+        fresh_database(postgres) as dsn,
         open_stage(scratch, dsn, role="api", workspace={"allow_root_owned": False}) as opened,
     ):
         yield opened
@@ -74,7 +75,7 @@ async def test_a_path_that_is_too_long_is_refused(stage: Stage) -> None:
 
 async def test_without_roots_no_folder_is_allowed(scratch: Path, postgres: str) -> None:
     async with (
-        database(postgres) as dsn,
+        fresh_database(postgres) as dsn,
         open_stage(scratch, dsn, role="api", workspace={"allowed_roots": []}) as stage,
     ):
         assert "beneath an allowed root" in await refused(stage, str(stage.root))

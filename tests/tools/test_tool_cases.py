@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from app.providers.script import Step
-from tests.api.stage import Stage, database, open_stage, problem
+from tests.api.stage import Stage, open_stage, problem
+from tests.databases import fresh_database
 from tests.fakes.messages_api import MessagesApi
 from tests.tools import cases
 from tests.tools.folder import Folder
@@ -32,7 +33,7 @@ class CaseModel(MessagesApi):
 @pytest.fixture(scope="session")
 async def stage(scratch: Path, postgres: str) -> AsyncIterator[Stage]:
     async with (
-        database(postgres) as dsn,
+        fresh_database(postgres) as dsn,
         open_stage(scratch, dsn, api=CaseModel(), policy={"allow_bypass": True}) as opened,
     ):
         yield opened
