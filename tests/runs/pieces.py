@@ -56,6 +56,8 @@ class Screen:
         if body["type"] == "service_preview_aborted":
             self.aborted.append(body["message_id"])
             return
+        if body.get("subtype") == "status":
+            return  # what the run is about, not what it says
         assert body["type"] == "stream_event"
         event = body["event"]
         self.kinds.append(event["type"])
