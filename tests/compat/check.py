@@ -31,6 +31,12 @@ TYPES = {
     "stream_event": "StreamEvent",
     "rate_limit_event": "RateLimitEvent",
 }
+SYSTEM_TYPES = {
+    "task_started": "TaskStartedMessage",
+    "task_updated": "TaskUpdatedMessage",
+    "task_notification": "TaskNotificationMessage",
+}
+"""By subtype; all others are plain."""
 SKIPPED = frozenset(("service_preview_aborted", "tool_progress"))
 """Types that the SDK does not know, and passes over: a word of ours, and one of its own CLI."""
 BLOCKS = {
@@ -84,6 +90,10 @@ def main() -> int:
     return complain(troubles)
 
 
+def _type_of(message: Message) -> str | None:
+    return SYSTEM_TYPES.get(message.get("subtype", ""), TYPES.get(message["type"]))
+
+
 def troubles_of(messages: list[Message]) -> Iterator[str]:
     for number, message in enumerate(messages, 1):
         try:
@@ -94,7 +104,7 @@ def troubles_of(messages: list[Message]) -> Iterator[str]:
         if message["type"] in SKIPPED:
             if parsed is not None:
                 yield f"message {number}: {message['type']} was not passed over"
-        elif type(parsed).__name__ != TYPES.get(message["type"]):
+        elif type(parsed).__name__ != _type_of(message):
             yield f"message {number}: {message['type']} was parsed as {type(parsed).__name__}"
         elif (wrong := wrong_of(message, parsed)) is not None:
             yield f"message {number}: {wrong}"
