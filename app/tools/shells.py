@@ -19,7 +19,7 @@ from app.sandbox.driver import Command, Finished, Limits
 
 MOST_COMMANDS = 16
 """In the background of a session at once."""
-LAST_WRITES_S = 0.2
+LAST_WRITES_S = 1.0
 """What a command left running may still do when its shell has ended, as one that ended with it."""
 LONGEST_LIFE_S = 7200.0
 DEFAULT_LIFE_S = 1800.0
