@@ -37,7 +37,7 @@ async def active_part(database: Database, tenant_id: str, session_id: str) -> Ac
         return ActivePart()
     head: int = await database.raw.fetchval(
         """SELECT seq FROM journal WHERE tenant_id = $1 AND session_id = $2 AND seq < $3
-             AND uuid = $4 ORDER BY seq DESC LIMIT 1""",
+             AND kind = 'message' AND uuid = $4 ORDER BY seq DESC LIMIT 1""",
         tenant_id,
         session_id,
         found["seq"],

@@ -155,7 +155,5 @@ def _answer(answer: asyncio.Future[Stored | None], given: Stored | Exception | N
 
 def _is_unstored(error: Exception) -> bool:
     """Whether it is sure that nothing was stored: the statement was refused, or never sent."""
-    # A value that cannot be encoded is a ValueError; GONE has what leaves the outcome open.
-    return isinstance(error, asyncpg.TransactionRollbackError | ValueError) or not isinstance(
-        error, GONE
-    )
+    # GONE has what leaves the outcome open; a rollback is among it, since it is worth another try.
+    return isinstance(error, asyncpg.TransactionRollbackError) or not isinstance(error, GONE)

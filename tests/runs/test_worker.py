@@ -14,6 +14,7 @@ from app.domain.briefing import Briefing
 from app.domain.model import ModelRequest, ModelResponse, StreamPart
 from app.domain.options import AgentOptions
 from app.domain.tools import ToolResult, ToolSpec
+from app.domain.usage import Usage
 from app.runs.execute import Execution
 from app.runs.live import Hub
 from app.store import queue
@@ -26,7 +27,7 @@ from app.store.runs import Work
 from app.tools.shells import Shells
 from app.tools.tool import Tool, ToolContext, ToolInput, tool
 from tests.conftest import MakeSettings
-from tests.fakes.effects import MODEL, effects
+from tests.fakes.effects import MODEL, effects, response, text
 from tests.fakes.messages_api import MessagesApi
 from tests.hosts import Host, host
 from tests.runs.prompts import finished, scripted, start
@@ -177,6 +178,36 @@ class BrokenParts:
     ) -> AsyncIterator[Effects]:
         del claim, work, info, inbox, shells
         yield replace(effects(), model=BrokenModel())
+
+
+class BoundlessModel:
+    """Answers with a count that no column holds."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart | ModelResponse]:
+        del request
+        yield response(text("hello"), usage=Usage(2**70, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class BoundlessParts(BrokenParts):
+    @asynccontextmanager
+    async def open(
+        self, claim: Claim, work: Work, info: RunInfo, inbox: Inbox, shells: Shells
+    ) -> AsyncIterator[Effects]:
+        del claim, work, info, inbox, shells
+        yield replace(effects(), model=BoundlessModel())
+
+
+async def test_what_the_database_can_never_take_ends_the_run_instead_of_being_tried_for_ever(
+    database: Database,
+) -> None:
+    claim = await begun(database)
+    hub = Hub(database, Bus(database, "host_1"), 1.0, 100)
+    async with asyncio.timeout(10):
+        host, appends = queue.Host("host_1", 30.0), GroupCommit(database)
+        await Execution(claim, host, database, hub, BoundlessParts(), appends, 3).run()
+    (run,) = await rows(database, "SELECT status, end_reason FROM runs")
+    assert run == {"status": "finished", "end_reason": "internal"}
 
 
 async def test_a_failure_that_is_no_outage_ends_the_run_once_instead_of_repeating_it(
