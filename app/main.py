@@ -8,7 +8,8 @@ from fastapi import FastAPI
 from app.api.app import create_api
 from app.settings import Settings
 from app.tools.tool import Tool
-from app.wiring import Role, open_service, version
+from app.wiring.rules import version
+from app.wiring.service import Role, open_service
 
 
 def create_app(

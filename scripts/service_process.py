@@ -60,7 +60,7 @@ def wait_until_ready(process: "subprocess.Popen[bytes]", log: Path, say: Say) ->
     while process.poll() is None and time.monotonic() < deadline:
         records = log_records(log)
         for record in records[told:]:
-            if record.get("logger") == "app.wiring" and record.get("level") == "INFO":
+            if str(record.get("logger")).startswith("app.wiring") and record.get("level") == "INFO":
                 say(f"{record['message']} …")
             if record.get("action") == "listening":
                 url = str(record["message"]).rpartition(" ")[2]

@@ -20,7 +20,7 @@ from app.main import create_app
 from app.runs.service import Service
 from app.settings import Settings
 from app.tools.tool import Tool
-from app.wiring import Role
+from app.wiring.service import Role
 
 KEY = "test-key-" + "k" * 32
 

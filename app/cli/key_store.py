@@ -4,7 +4,7 @@ import asyncio
 
 from app.settings import load_settings
 from app.store.keys import DEFAULT_TENANT, ApiKey, create_key, list_keys, revoke_key
-from app.wiring import open_store
+from app.wiring.database import open_store
 
 
 def create(name: str) -> tuple[str, str, str]:

@@ -11,7 +11,7 @@ from app.cli.screen import say
 from app.settings import load_settings
 from app.store.engine import open_database
 from app.store.migrate import migrate
-from app.wiring import database_dsn
+from app.wiring.database import database_dsn
 
 
 def move(revision: str) -> tuple[str | None, str | None]:

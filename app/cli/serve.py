@@ -19,7 +19,7 @@ from app.main import create_app
 from app.runs.service import Service
 from app.settings import Settings
 from app.telemetry.logging import set_up_logging
-from app.wiring import Role, open_service
+from app.wiring.service import Role, open_service
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from app.errors import ConfigError
 from app.store.engine import Database, open_database
 from app.store.migrate import check_schema, migrate
 from app.store.tables import metadata
-from app.wiring import open_store
+from app.wiring.database import open_store
 from tests.conftest import MakeSettings
 from tests.hosts import environment
 

@@ -1,0 +1,1 @@
+"""Settings become parts: the one place that knows which concrete thing fills which seam."""

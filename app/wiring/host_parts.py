@@ -1,0 +1,239 @@
+"""What a host offers to runs: workspace, sandbox, tools and model of each."""
+
+import asyncio
+import logging
+import os
+import platform
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from app.agent.effects import Clock, Effects, Inbox, Model, Models
+from app.agent.retries import RetryRules
+from app.agent.state import RunInfo
+from app.compaction.window import Window
+from app.domain.briefing import Briefing
+from app.domain.options import AgentOptions
+from app.domain.tools import ToolSpec
+from app.errors import (
+    ConfigError,
+    NoProvider,
+    ValidationFailed,
+    WorkspaceUnavailable,
+)
+from app.providers.catalog import ModelCatalog
+from app.providers.registry import DEMO_MODEL, ProviderSet
+from app.runs.gate import RuleGate
+from app.runs.live import Hub
+from app.runs.prepared import PreparedToolbox
+from app.runs.previews import live_previews
+from app.runs.progress import ToldToolbox
+from app.runs.workspaces import WorkspaceRules
+from app.sandbox.bubblewrap import BubblewrapSandbox
+from app.sandbox.dirs import check_reachable, make_session_dirs, session_dirs
+from app.sandbox.driver import Sandbox, SessionDirs
+from app.sandbox.programs import Programs
+from app.sandbox.unsandboxed import Unsandboxed
+from app.store.engine import Database
+from app.store.journal import Lease
+from app.store.queue import Claim
+from app.store.runs import Work
+from app.tools.decoder import Decoder
+from app.tools.git_state import NO_REPOSITORY
+from app.tools.project import Project, environment
+from app.tools.shells import Shells
+from app.tools.structured_output import OutputToolbox, output_spec
+from app.tools.tool import Tool
+from app.tools.toolbox import Toolbox
+from app.tools.workspace import Workspace
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SystemStamps:
+    """The real clock and the price table."""
+
+    clock: Clock
+    models: Models
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a session works on this host, and as whom."""
+
+    dirs: SessionDirs
+    uid: int | None
+    gid: int | None
+
+
+def _unavailable(error: Exception) -> WorkspaceUnavailable:
+    log.warning("The workspace cannot be opened: %s", error)
+    return WorkspaceUnavailable("The session's workspace is not available here.")
+
+
+@dataclass(frozen=True, slots=True)
+class HostParts:
+    """What this host offers to runs: fits `runs.execute.Parts`."""
+
+    stamps: SystemStamps
+    database: Database
+    hub: Hub
+    providers: ProviderSet
+    tools: Sequence[Tool[Any]]
+    sessions_dir: Path
+    programs: Programs
+    rules: WorkspaceRules
+    sandbox: Literal["bubblewrap", "none"]
+    sandbox_uid: int
+    api_key_source: str
+    retries: RetryRules
+    tool_progress_s: float
+    max_output_attempts: int
+    auto_compact: bool
+    catalog: ModelCatalog | None
+    """Asks the provider about models; None where there is no provider."""
+    version: str
+    decoder: Decoder
+
+    def describe(self, lease: Lease, work: Work) -> RunInfo:
+        options = AgentOptions.model_validate(dict(work.options))
+        model = options.model or ""
+        if self.catalog is not None and model != DEMO_MODEL:
+            self.catalog.want(model)
+        return RunInfo(
+            session_id=lease.session_id,
+            run_id=lease.run_id,
+            options=options,
+            cwd=self._root(work),
+            api_key_source="demo" if options.model == DEMO_MODEL else self.api_key_source,
+            version=f"{self.version} (Treadle)",
+            sandbox=self.sandbox,
+            retries=self.retries,
+            max_output_attempts=self.max_output_attempts,
+            window=Window(self.stamps.models.limits(model).context_window, self.auto_compact),
+            elapsed_ms=work.elapsed_ms,
+            began_s=self.stamps.clock.monotonic(),
+            follows=work.follows,
+        )
+
+    def first_briefing(self, info: RunInfo, work: Work) -> Briefing | None:
+        if work.workspace["source"] != "empty":
+            return None
+        place = environment(self.stamps.clock, info.cwd, self._platform, NO_REPOSITORY)
+        return Briefing(place)
+
+    @property
+    def _platform(self) -> str:
+        name = platform.system()
+        return name if self.sandbox == "none" else f"{name}; commands run in a sandbox, offline"
+
+    def specs(self, info: RunInfo) -> Sequence[ToolSpec]:
+        specs = offered(self.tools, info.options)
+        output = info.options.output_format
+        return (*specs, output_spec(output.json_schema)) if output else specs
+
+    @asynccontextmanager
+    async def open(
+        self, claim: Claim, work: Work, info: RunInfo, inbox: Inbox, shells: Shells
+    ) -> AsyncIterator[Effects]:
+        options = info.options
+        if options.permission_mode == "bypassPermissions" and not (
+            work.allows_bypass and self.sandbox == "bubblewrap"
+        ):
+            raise WorkspaceUnavailable("bypassPermissions is not allowed on this host any more.")
+        lease = claim.lease
+        place = self._place(work)
+        with (
+            self._workspace(place) as workspace,
+            live_previews(self.hub, self.stamps.clock, lease) as previews,
+        ):
+            prepared = PreparedToolbox(
+                Toolbox(
+                    self.tools,
+                    workspace,
+                    self._sandbox(place),
+                    shells=shells,
+                    disabled=_disabled(self.tools, options),
+                    decoder=self.decoder,
+                ),
+                lambda: asyncio.to_thread(self._prepare, work, place),
+            )
+            told = ToldToolbox(prepared, previews, self.tool_progress_s)
+            output = options.output_format
+            yield Effects(
+                model=self._model(options),
+                tools=OutputToolbox(told, output.json_schema) if output else told,
+                gate=RuleGate(options),
+                inbox=inbox,
+                place=Project(
+                    workspace, self.stamps.clock, self._platform, options.setting_sources
+                ),
+                tasks=shells,
+                previews=previews,
+                models=self.stamps.models,
+                clock=self.stamps.clock,
+            )
+
+    def _model(self, options: AgentOptions) -> Model:
+        try:
+            for name in filter(None, (options.model, options.fallback_model)):
+                self.providers.model(name)
+        except NoProvider as error:
+            raise WorkspaceUnavailable(error.detail) from None
+        return self.providers
+
+    def _root(self, work: Work) -> str:
+        if self.sandbox == "bubblewrap":
+            return "/workspace"
+        folder = work.workspace.get("path") or self.sessions_dir / work.workspace["token"] / "ws"
+        return str(folder)
+
+    def _place(self, work: Work) -> "_Place":
+        """Look where the session works. Raises `WorkspaceUnavailable`."""
+        uid = self.sandbox_uid if os.geteuid() == 0 and self.sandbox == "bubblewrap" else None
+        dirs = session_dirs(self.sessions_dir, work.workspace["token"])
+        if (path := work.workspace.get("path")) is None:
+            return _Place(dirs, uid, uid)
+        try:
+            folder = self.rules.allowed(path)
+            owner = folder.stat()
+            if uid is None:
+                return _Place(SessionDirs(folder, dirs.tmp, dirs.home), None, None)
+            uid, gid = owner.st_uid or uid, owner.st_gid or uid
+            check_reachable(folder, uid=uid)
+        except (ValidationFailed, ConfigError, OSError) as error:
+            raise _unavailable(error) from None
+        return _Place(SessionDirs(folder, dirs.tmp, dirs.home), uid, gid)
+
+    def _prepare(self, work: Work, place: "_Place") -> None:
+        """Make the session's folders. Blocking. Raises `WorkspaceUnavailable`."""
+        try:
+            make_session_dirs(self.sessions_dir, work.workspace["token"], uid=place.uid)
+        except OSError as error:
+            raise _unavailable(error) from None
+
+    def _workspace(self, place: "_Place") -> Workspace:
+        make = Workspace.sandboxed if self.sandbox == "bubblewrap" else Workspace.bare
+        return make(place.dirs, uid=place.uid, gid=place.gid)
+
+    def _sandbox(self, place: "_Place") -> Sandbox:
+        if self.sandbox == "bubblewrap":
+            return BubblewrapSandbox(place.dirs, self.programs, place.uid, place.gid)
+        return Unsandboxed(place.dirs, self.programs, place.uid, place.gid)
+
+
+def offered(tools: Sequence[Tool[Any]], options: AgentOptions) -> Sequence[ToolSpec]:
+    """Give the tools that a run is offered."""
+    disabled = _disabled(tools, options)
+    return tuple(tool.spec for tool in tools if tool.spec.name not in disabled)
+
+
+def _disabled(tools: Sequence[Tool[Any]], options: AgentOptions) -> frozenset[str]:
+    names = {tool.spec.name for tool in tools}
+    removed = set(options.disallowed_tools)
+    if options.tools is not None:
+        removed |= names - set(options.tools)
+    return frozenset(removed & names)

@@ -1,0 +1,65 @@
+"""What settings allow, and what they tell clients."""
+
+import importlib.metadata
+from collections.abc import Mapping
+from typing import Any
+
+from app.agent.effects import Models
+from app.providers.registry import DEMO_MODEL, HOW_TO_SET_A_KEY, ProviderSet, resolve_model
+from app.runs.policy import Policy
+from app.settings import Settings
+
+SDK_VERSION = "0.2.189"
+"""The SDK whose message parser the compatibility test runs over our messages."""
+
+
+def version() -> str:
+    """Give the program's version."""
+    return importlib.metadata.version("treadle")
+
+
+def policy_of(settings: Settings, providers: ProviderSet, models: Models) -> Policy:
+    """Give defaults and ceilings of runs."""
+    limits = settings.limits
+    return Policy(
+        default_model=settings.model.default,
+        aliases=settings.model.aliases,
+        default_max_turns=limits.default_max_turns,
+        ceiling_max_turns=limits.ceiling_max_turns,
+        default_max_budget_usd=limits.default_max_budget_usd,
+        ceiling_max_budget_usd=limits.ceiling_max_budget_usd,
+        has_sandbox=settings.sandbox == "bubblewrap",
+        resolve_model=resolve_model,
+        is_served=lambda model: model == DEMO_MODEL or providers.is_configured,
+        how_to_serve=f"No model provider is configured. {HOW_TO_SET_A_KEY}",
+        models=models,
+    )
+
+
+def meta(settings: Settings) -> Mapping[str, Any]:
+    """Give what `/v1/meta` tells."""
+    limits = settings.limits
+    return {
+        "version": version(),
+        "wire": {"claude_code_version": f"{version()} (Treadle)", "claude_agent_sdk": SDK_VERSION},
+        "features": [
+            *("runs", "sessions", "fork", "rewind", "continue", "export", "import", "search"),
+            *("sse", "previews", "cancel", "compact"),
+        ],
+        "sandbox": settings.sandbox,
+        "models": {
+            "default": settings.model.default,
+            "aliases": dict(settings.model.aliases),
+            "demo": DEMO_MODEL,
+            "provider": "configured" if settings.has_provider else f"none. {HOW_TO_SET_A_KEY}",
+        },
+        "limits": {
+            "default_max_turns": limits.default_max_turns,
+            "ceiling_max_turns": limits.ceiling_max_turns,
+            "default_max_budget_usd": str(limits.default_max_budget_usd),
+            "ceiling_max_budget_usd": str(limits.ceiling_max_budget_usd),
+            "max_body_bytes": limits.max_body_bytes,
+            "queue_per_session": settings.engine.queue_per_session,
+        },
+        "retention": {"log": "kept", "resume": "any cursor of the log works"},
+    }

@@ -1,0 +1,211 @@
+"""A host of the service, from its settings."""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from ulid import ULID
+
+from app.agent.effects import Models
+from app.agent.state import RunInfo
+from app.compaction.window import Window
+from app.domain.options import AgentOptions
+from app.providers.pricing import PriceTable
+from app.providers.registry import resolve_model
+from app.runs.callers import Callers
+from app.runs.clock import SystemClock
+from app.runs.commands import Commands
+from app.runs.indexing import Indexer
+from app.runs.live import Hub
+from app.runs.mirrors import Mirrors
+from app.runs.queries import Queries
+from app.runs.relay import open_relay
+from app.runs.service import Service
+from app.runs.sessions import Sessions
+from app.runs.slots import StreamSlots
+from app.runs.window import WindowReader
+from app.runs.worker import Worker, open_worker
+from app.runs.workspaces import WorkspaceRules
+from app.sandbox.programs import Programs, install_programs
+from app.sandbox.selftest import check_sandbox
+from app.sandbox.strays import end_strays
+from app.settings import Settings, StreamSettings
+from app.store.bus import Bus, open_bus
+from app.store.engine import Database
+from app.store.queue import Host
+from app.tools.builtin import BUILTIN_TOOLS
+from app.tools.custom import installed_tools
+from app.tools.decoder import Decoder
+from app.tools.tool import Tool
+from app.wiring.database import open_store, prepare_data_dir
+from app.wiring.host_parts import HostParts, SystemStamps, offered
+from app.wiring.keep_running import keep_running
+from app.wiring.providers import api_key_source, open_catalog, open_providers, retry_rules
+from app.wiring.rules import meta, policy_of, version
+
+log = logging.getLogger(__name__)
+
+Role = Literal["serve", "api", "worker"]
+
+
+@asynccontextmanager
+async def open_service(
+    settings: Settings,
+    role: Role = "serve",
+    *,
+    extra_tools: Sequence[Tool[Any]] = (),
+) -> AsyncIterator[Service]:
+    """Start a host; stop it at the end. Raises `ConfigError` with what to do."""
+    folder = prepare_data_dir(settings)
+    programs = await asyncio.to_thread(install_programs, _open_folder(folder / "programs"))
+    sessions_dir = _open_folder(folder / "sessions")
+    if role != "api":
+        await _check_sandbox(settings, sessions_dir, programs)
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(open_store(settings))
+        host = Host(f"host_{ULID()}", settings.engine.lease_s)
+        bus = await stack.enter_async_context(open_bus(database, host.id))
+        hub = await _open_hub(stack, settings.engine.poll_s, settings.stream, database, bus)
+        providers = await open_providers(stack, settings)
+        prices = PriceTable(settings.model.prices, settings.model.abilities)
+        await asyncio.to_thread(prices.warm_up)
+        stamps = SystemStamps(SystemClock(), prices)
+        rules = WorkspaceRules(
+            settings.workspace.allowed_roots, settings.workspace.allow_root_owned
+        )
+        tools = _all_tools(extra_tools)
+        worker: Worker | None = None
+        if role != "api":
+            parts = HostParts(
+                stamps=stamps,
+                database=database,
+                hub=hub,
+                providers=providers,
+                tools=tools,
+                sessions_dir=sessions_dir,
+                programs=programs,
+                rules=rules,
+                sandbox=settings.sandbox,
+                sandbox_uid=settings.workspace.sandbox_uid,
+                api_key_source=api_key_source(settings),
+                retries=retry_rules(settings.model),
+                tool_progress_s=settings.stream.tool_progress_s,
+                max_output_attempts=settings.limits.structured_output_attempts,
+                auto_compact=settings.model.auto_compact,
+                catalog=await open_catalog(stack, settings, prices),
+                version=version(),
+                decoder=Decoder(),
+            )
+            worker = await stack.enter_async_context(
+                open_worker(
+                    Worker(
+                        host,
+                        database,
+                        bus,
+                        hub,
+                        parts,
+                        max_runs=settings.engine.max_runs,
+                        heartbeat_s=settings.engine.heartbeat_s,
+                        poll_s=settings.engine.poll_s,
+                        max_attempts=settings.engine.max_attempts,
+                    )
+                )
+            )
+            await keep_running(stack, Indexer(database).forever)
+        policy = policy_of(settings, providers, stamps.models)
+        queries = Queries(database, hub)
+        service = Service(
+            database=database,
+            hub=hub,
+            worker=worker,
+            commands=Commands(
+                database,
+                hub,
+                bus,
+                worker,
+                policy,
+                rules,
+                stamps,
+                settings.engine.queue_per_session,
+            ),
+            sessions=Sessions(database, hub, policy, rules),
+            queries=queries,
+            window=_window_reader(settings, queries, stamps.models, tools),
+            callers=Callers(database),
+            meta=lambda: meta(settings),
+            stream_heartbeat_s=settings.stream.heartbeat_s,
+            stream_send_timeout_s=settings.stream.send_timeout_s,
+            stream_max_age_s=settings.stream.max_age_s,
+            stream_slots=StreamSlots(settings.stream.max_per_session, settings.stream.max_per_key),
+            drain_s=settings.engine.drain_s,
+        )
+        try:
+            yield service
+        finally:
+            await service.drain()
+
+
+def _all_tools(extra: Sequence[Tool[Any]]) -> tuple[Tool[Any], ...]:
+    """Give the built-in tools, those that operators installed, and `extra`."""
+    known = (*BUILTIN_TOOLS, *extra)
+    return (*BUILTIN_TOOLS, *installed_tools(tool.spec.name for tool in known), *extra)
+
+
+def _open_folder(folder: Path) -> Path:
+    # The sandbox's user passes through, but cannot look around.
+    folder.mkdir(mode=0o711, exist_ok=True)
+    return folder
+
+
+async def _check_sandbox(settings: Settings, sessions_dir: Path, programs: Programs) -> None:
+    if settings.sandbox == "none":
+        log.warning(
+            "TREADLE_SANDBOX=none: commands of agents run UNPROTECTED as this user. Serve one "
+            "trusted tenant on loopback only.",
+            extra={"action": "sandbox_off"},
+        )
+        return
+    uid = settings.workspace.sandbox_uid if os.geteuid() == 0 else None
+    end_strays(os.geteuid() if uid is None else uid)
+    await check_sandbox(sessions_dir, programs, uid=uid)
+
+
+async def _open_hub(
+    stack: AsyncExitStack, poll_s: float, stream: StreamSettings, database: Database, bus: Bus
+) -> Hub:
+    hub = Hub(
+        database,
+        bus,
+        poll_s,
+        stream.buffer_frames,
+        stream.buffer_bytes,
+        stream.coalesce_ms / 1000,
+    )
+    bus.on_word(hub.heard)
+    bus.on_reconnect(hub.look_everywhere)
+    await keep_running(stack, hub.pump_forever, hub.poll_forever)
+    if stream.preview_relay == "notify":
+        await stack.enter_async_context(open_relay(hub, bus))
+        mirrors = Mirrors(hub, bus, SystemClock())
+        hub.elsewhere = mirrors
+        bus.on_word(mirrors.heard)
+        bus.on_reconnect(mirrors.look_everywhere)
+        await keep_running(stack, mirrors.declare_forever)
+    return hub
+
+
+def _window_reader(
+    settings: Settings, queries: Queries, models: Models, tools: Sequence[Tool[Any]]
+) -> WindowReader:
+    def describe(session_id: str, stored: Mapping[str, Any]) -> RunInfo:
+        given = AgentOptions.model_validate(dict(stored))
+        model = resolve_model(given.model, settings.model.aliases, settings.model.default)
+        window = Window(models.limits(model).context_window, settings.model.auto_compact)
+        options = given.model_copy(update={"model": model})
+        return RunInfo(session_id, "", options, window=window)
+
+    return WindowReader(queries, describe, lambda info: offered(tools, info.options))
