@@ -12,11 +12,12 @@ from typing import Protocol
 from app.domain.briefing import Briefing, News
 from app.domain.messages import Prompt
 from app.domain.model import ModelRequest, ModelResponse, PartialResponse, StreamPart
+from app.domain.permissions import Scene
 from app.domain.tasks import TaskEnd
 from app.domain.thinking import Abilities
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
 from app.domain.usage import ModelLimits, Usage
-from app.permissions.decide import Decision
+from app.permissions.decision import Verdict
 
 
 class Model(Protocol):
@@ -63,7 +64,7 @@ class Toolbox(Protocol):
 class Gate(Protocol):
     """Permission for a call. May wait long for a person."""
 
-    async def check(self, call: ToolCall, spec: ToolSpec) -> Decision:
+    async def check(self, call: ToolCall, spec: ToolSpec, scene: Scene) -> Verdict:
         """Decide whether the call may run."""
         ...
 

@@ -18,7 +18,7 @@ from app.domain.messages import (
 from app.domain.notices import StatusMessage
 from app.domain.tools import JsonValue, ToolResult
 from app.domain.usage import Usage
-from app.permissions.decide import Allow, Deny
+from app.permissions.decision import Allow, Deny, Verdict
 
 LOST_TEXT = "The worker was lost while this tool was running; its effect is unknown."
 
@@ -29,7 +29,7 @@ def result_entry(
     state: LoopState,
     effects: Stamps,
     *,
-    decision: Allow | Deny | None = None,
+    decision: Verdict | None = None,
     rejected_by: Literal["user"] | None = None,
     facts: dict[str, Any] | None = None,
 ) -> Entry:
@@ -122,15 +122,16 @@ def _text(result: ToolResult) -> str:
 
 
 def _meta(
-    call_id: str, decision: Allow | Deny | None, rejected_by: Literal["user"] | None
+    call_id: str, decision: Verdict | None, rejected_by: Literal["user"] | None
 ) -> list[dict[str, Any]] | None:
     if decision is None:
         return [{"id": call_id, "non_execution_kind": "user-rejected"}] if rejected_by else None
-    if isinstance(decision, Allow):
-        accepted = {"decision": "accept", "source": "config"}
-        if decision.reason is not None:
-            accepted["reason_type"] = decision.reason
-        return [{"id": call_id, "permission_decision": accepted}]
-    verdict = {"decision": "reject", "source": "config", "reason_type": decision.reason}
-    kind = "permission-rule"
-    return [{"id": call_id, "permission_decision": verdict, "non_execution_kind": kind}]
+    verdict = "accept" if isinstance(decision, Allow) else "reject"
+    told: dict[str, Any] = {"decision": verdict, "source": decision.source}
+    if decision.reason is not None:
+        told["reason_type"] = decision.reason
+    meta: dict[str, Any] = {"id": call_id, "permission_decision": told}
+    if isinstance(decision, Deny):
+        kind = "user-rejected" if decision.is_unanswered else "permission-rule"
+        meta["non_execution_kind"] = kind
+    return [meta]

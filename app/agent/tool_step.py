@@ -7,7 +7,7 @@ inside a task group (PEP 789). Closing the step stops its tasks and waits for th
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import groupby
 from typing import Literal
@@ -21,8 +21,9 @@ from app.agent.task_notes import task_started, task_stopped
 from app.domain.blocks import ToolUseBlock
 from app.domain.journal import Batch, Entry
 from app.domain.messages import PermissionDeniedMessage
+from app.domain.permissions import Scene
 from app.domain.tools import ToolCall, ToolResult
-from app.permissions.decide import Allow, Deny
+from app.permissions.decision import Allow, Deny
 
 MAX_PARALLEL_CALLS = 16
 REFUSAL_TEXT = "This call was not made: the response that asked for it ended as a refusal."
@@ -111,9 +112,11 @@ async def carry_out(block: ToolUseBlock, state: LoopState, effects: Effects) -> 
     invalid = effects.tools.invalid(call)
     if spec is None or invalid is not None:
         return (result_entry(call.id, invalid or _unknown(call), state, effects),)
-    decision = await effects.gate.check(call, spec)
+    decision = await effects.gate.check(call, spec, Scene(state.memory.cwd))
     if isinstance(decision, Deny):
         return _denied(call, decision, state, effects)
+    if decision.updated_input is not None:
+        call = replace(call, input=decision.updated_input)
     if call.id in state.unsure and not spec.read_only:
         lost = ToolResult(LOST_TEXT, is_error=True)
         return (result_entry(call.id, lost, state, effects),)
@@ -161,14 +164,6 @@ def _unknown(call: ToolCall) -> ToolResult:
 def _denied(
     call: ToolCall, decision: Deny, state: LoopState, effects: Effects
 ) -> tuple[Entry, ...]:
-    notice = PermissionDeniedMessage(
-        session_id=state.run.session_id,
-        uuid=effects.clock.uuid(),
-        tool_name=call.name,
-        tool_use_id=call.id,
-        message=decision.message,
-        decision_reason_type=decision.reason,
-    )
     denial = {
         "tool_name": call.name,
         "tool_use_id": call.id,
@@ -177,5 +172,15 @@ def _denied(
     result = ToolResult(decision.message, is_error=True)
     told = result_entry(
         call.id, result, state, effects, decision=decision, facts={"denial": denial}
+    )
+    if not decision.is_announced:
+        return (told,)
+    notice = PermissionDeniedMessage(
+        session_id=state.run.session_id,
+        uuid=effects.clock.uuid(),
+        tool_name=call.name,
+        tool_use_id=call.id,
+        message=decision.message,
+        decision_reason_type=decision.reason,
     )
     return (Entry.of(notice), told)

@@ -14,7 +14,7 @@ from app.cli.failure import CliFailure, Status
 from app.cli.options import DEFAULT_URL, AsMessages, Key, Url, connect
 from app.cli.plain import json_line
 from app.cli.screen import print_line, say
-from app.domain.options import PermissionMode
+from app.domain.permissions import PermissionMode
 
 
 def _usd(text: str) -> Decimal:

@@ -17,10 +17,10 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
+from app.domain.permissions import PermissionMode
 from app.domain.text import is_too_deep
 from app.domain.thinking import LEAST_BUDGET_TOKENS, Effort, TaskBudget, Thinking
 
-PermissionMode = Literal["default", "acceptEdits", "dontAsk", "bypassPermissions"]
 SettingSource = Literal["user", "project", "local"]
 
 

@@ -29,6 +29,8 @@ class ToolSpec:
     """Properties that a valid call is told with when the model left them out."""
     is_internal: bool = False
     """Whether it changes nothing but the session's own records: such a call needs no approval."""
+    needs_person: bool = False
+    """Whether each call is put to a person, whatever rules and modes say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from app.errors import (
     ValidationFailed,
     WorkspaceUnavailable,
 )
+from app.permissions.decide import Permissions
 from app.providers.catalog import ModelCatalog
 from app.providers.registry import DEMO_MODEL, ProviderSet
 from app.runs.gate import RuleGate
@@ -166,7 +167,7 @@ class HostParts:
             yield Effects(
                 model=self._model(options),
                 tools=OutputToolbox(told, output.json_schema) if output else told,
-                gate=RuleGate(options),
+                gate=RuleGate(Permissions.of(options)),
                 inbox=inbox,
                 place=Project(
                     workspace, self.stamps.clock, self._platform, options.setting_sources

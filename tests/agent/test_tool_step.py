@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 
 import pytest
 
@@ -12,17 +13,18 @@ from app.agent.state import Advance
 from app.agent.tool_step import MAX_PARALLEL_CALLS
 from app.domain.journal import Batch
 from app.domain.messages import UserMessage
+from app.domain.permissions import Scene
 from app.domain.tools import ToolCall, ToolFacts, ToolMemory, ToolResult, ToolSpec
-from app.permissions.decide import Decision
+from app.permissions.decision import Allow, Deny, Verdict
 from tests.fakes.effects import (
     DenyThese,
     Journal,
-    OptionsGate,
     ScriptedModel,
     ScriptedToolbox,
     call,
     effects,
     kinds,
+    options_gate,
     play,
     response,
     run_info,
@@ -195,6 +197,55 @@ async def test_a_denied_call_reaches_the_model_as_an_error_result() -> None:
     )
 
 
+@dataclass
+class Says:
+    """A gate that gives one answer."""
+
+    answer: Verdict
+
+    async def check(self, call: ToolCall, spec: ToolSpec, _scene: Scene) -> Verdict:
+        assert call.name == spec.name
+        return self.answer
+
+
+async def test_an_input_that_a_person_edited_is_the_one_that_runs() -> None:
+    given: list[object] = []
+
+    async def note(asked: ToolCall, _memory: ToolMemory) -> ToolResult:
+        given.append(asked.input)
+        return ToolResult("ok")
+
+    gate = Says(Allow(None, source="user_temporary", updated_input={"of": "y"}))
+    script = [response(call("w", "Change", of="x")), DONE]
+    journal = await play(effects(script, tools=ScriptedToolbox(run=note), gate=gate))
+    assert given == [{"of": "y"}]
+    [*_, told, _, _] = journal.messages()
+    assert isinstance(told, UserMessage)
+    accepted = {"decision": "accept", "source": "user_temporary"}
+    assert told.tool_result_meta == [{"id": "w", "permission_decision": accepted}]
+
+
+@pytest.mark.parametrize(
+    ("denial", "kind"),
+    [
+        (Deny("hook", "no", source="hook", is_announced=False), "permission-rule"),
+        (Deny(None, "no", source="user_reject", is_announced=False), "permission-rule"),
+    ],
+)
+async def test_what_a_hook_or_a_person_denied_is_not_announced_but_counted(
+    denial: Deny, kind: str
+) -> None:
+    journal = await play(
+        effects([response(call("w", "Change")), DONE], gate=Says(denial)),
+    )
+    assert "permission_denied" not in kinds(journal.messages())
+    [*_, told, _, _] = journal.messages()
+    assert isinstance(told, UserMessage)
+    assert told.tool_result_meta is not None
+    assert told.tool_result_meta[0]["non_execution_kind"] == kind
+    assert len(journal.result().permission_denials) == 1
+
+
 async def test_denials_of_an_earlier_run_are_not_told_again() -> None:
     journal = await play(
         effects([response(call("w", "Change")), DONE], gate=DenyThese(("Change",)))
@@ -207,7 +258,7 @@ async def test_a_call_denied_again_and_again_ends_by_the_turns() -> None:
     script = [response(call(f"w{i}", "Change")) for i in range(5)]
     run = run_info(max_turns=3, permission_mode="dontAsk")
     tools = ScriptedToolbox()
-    journal = await play(effects(script, tools=tools, gate=OptionsGate(run.options)), run)
+    journal = await play(effects(script, tools=tools, gate=options_gate(run.options)), run)
     assert tools.started() == []
     assert journal.result().subtype == "error_max_turns"
     assert len(journal.result().permission_denials) == 3
@@ -233,8 +284,8 @@ async def test_a_call_that_cannot_run_is_answered_without_asking_for_permission(
     asked: object, told: str, structured: str
 ) -> None:
     class NobodyIsAsked:
-        async def check(self, call: ToolCall, spec: ToolSpec) -> Decision:
-            raise AssertionError(call, spec)
+        async def check(self, call: ToolCall, spec: ToolSpec, scene: Scene) -> Verdict:
+            raise AssertionError(call, spec, scene)
 
     tools = ScriptedToolbox()
     journal = await play(effects([response(asked), DONE], tools=tools, gate=NobodyIsAsked()))  # type: ignore[arg-type]  # a parametrized value
@@ -318,8 +369,8 @@ async def test_cancelling_the_task_reaches_a_tool_that_runs() -> None:
 
 async def test_a_gate_that_breaks_ends_the_step_instead_of_hanging_it() -> None:
     class Broken:
-        async def check(self, call: ToolCall, spec: ToolSpec) -> Decision:
-            raise ConnectionError(call.id, spec.name)
+        async def check(self, call: ToolCall, spec: ToolSpec, scene: Scene) -> Verdict:
+            raise ConnectionError(call.id, spec.name, scene)
 
     tools = ScriptedToolbox()
     with pytest.raises(ConnectionError):

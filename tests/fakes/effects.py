@@ -29,12 +29,15 @@ from app.domain.messages import (
 from app.domain.model import ModelRequest, ModelResponse, PartialResponse, StreamPart
 from app.domain.notices import RateLimitEvent, ToolProgressMessage
 from app.domain.options import AgentOptions
+from app.domain.permissions import Scene
 from app.domain.tasks import TaskEnd
 from app.domain.thinking import Abilities
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
 from app.domain.usage import LedgerRow, ModelLimits, Spend, Usage
 from app.errors import ModelError
-from app.permissions.decide import Allow, Decision, Deny, decide
+from app.permissions.decide import Permissions
+from app.permissions.decision import Allow, Deny, Verdict
+from app.runs.gate import RuleGate
 
 SESSION = "5e551000-0000-4000-8000-000000000000"
 MODEL = "priced-model"
@@ -238,7 +241,7 @@ class ScriptedToolbox:
 
 @dataclass(frozen=True, slots=True)
 class AllowAll:
-    async def check(self, call: ToolCall, spec: ToolSpec) -> Decision:
+    async def check(self, call: ToolCall, spec: ToolSpec, _scene: Scene) -> Verdict:
         assert call.name == spec.name
         return Allow("mode")
 
@@ -249,19 +252,14 @@ class DenyThese:
 
     names: tuple[str, ...]
 
-    async def check(self, call: ToolCall, spec: ToolSpec) -> Decision:
+    async def check(self, call: ToolCall, spec: ToolSpec, _scene: Scene) -> Verdict:
         assert call.name == spec.name
         return Deny("rule", f"no {call.name}") if call.name in self.names else Allow("mode")
 
 
-@dataclass(frozen=True, slots=True)
-class OptionsGate:
-    """What the service's own gate decides: the pure rules."""
-
-    options: AgentOptions
-
-    async def check(self, call: ToolCall, spec: ToolSpec) -> Decision:
-        return decide(call, spec, self.options)
+def options_gate(options: AgentOptions) -> RuleGate:
+    """The service's own gate: the pure rules."""
+    return RuleGate(Permissions.of(options))
 
 
 @dataclass(slots=True)

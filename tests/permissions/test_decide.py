@@ -1,24 +1,25 @@
 """The order of evaluation: a table, and what holds for every call."""
 
-from typing import get_args
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.options import AgentOptions, PermissionMode
+from app.domain.options import AgentOptions
+from app.domain.permissions import HookVerdict, Scene
 from app.domain.tools import ToolCall, ToolSpec
-from app.permissions.decide import Allow, Decision, Deny, decide
+from app.permissions.decide import Permissions, decide
+from app.permissions.decision import Allow, Ask, Author, Decision, Deny, unanswered
 
 READ = ToolSpec("Read", "", {}, read_only=True)
 EDIT = ToolSpec("Edit", "", {}, edits_files=True)
 BASH = ToolSpec("Bash", "", {})
 SPECS = (READ, EDIT, BASH)
-MODES = get_args(PermissionMode)
+MODES = ("default", "acceptEdits", "dontAsk", "bypassPermissions")
 
 
-def decided(spec: ToolSpec, **options: object) -> Decision:
-    return decide(ToolCall("a", spec.name, {}), spec, AgentOptions.model_validate(options))
+def decided(spec: ToolSpec, hook: HookVerdict | None = None, **options: object) -> Decision:
+    permissions = Permissions.of(AgentOptions.model_validate(options))
+    return decide(ToolCall("a", spec.name, {}), spec, permissions, Scene(hook=hook))
 
 
 @pytest.mark.requirement("permissions:modes")
@@ -56,14 +57,52 @@ def test_an_allow_rule_lets_its_tool_run_in_every_mode(mode: str) -> None:
 
 
 def test_an_allow_rule_is_named_as_the_reason() -> None:
-    assert decided(BASH, allowed_tools=["Bash"]) == Allow("rule")
+    assert decided(BASH, allowed_tools=["Bash"]) == Allow("rule", Author("rule", "Bash"))
 
 
 def test_want_of_somebody_to_ask_and_a_mode_that_never_asks_read_differently() -> None:
     nobody, never = decided(BASH), decided(BASH, permission_mode="dontAsk")
-    assert isinstance(nobody, Deny)
+    assert isinstance(nobody, Ask)
     assert isinstance(never, Deny)
+    assert unanswered(nobody).message == nobody.message
     assert nobody.message != never.message
+
+
+def verdict(decision: str) -> HookVerdict:
+    return HookVerdict(decision, "why", "h")  # type: ignore[arg-type]  # a literal
+
+
+@pytest.mark.parametrize(
+    ("says", "options", "found"),
+    [
+        ("deny", {"permission_mode": "bypassPermissions"}, "Deny"),
+        ("ask", {"permission_mode": "bypassPermissions"}, "Ask"),
+        ("ask", {"permission_mode": "dontAsk", "allowed_tools": ["Bash"]}, "Deny"),
+        ("ask", {"allowed_tools": ["Bash"]}, "Ask"),
+        ("allow", {}, "Allow"),
+        ("allow", {"permission_mode": "dontAsk"}, "Allow"),
+        ("allow", {"disallowed_tools": ["Bash"]}, "Deny"),
+        ("ask", {"disallowed_tools": ["Bash"]}, "Deny"),
+    ],
+)
+def test_a_hook_stands_between_deny_rules_and_modes(
+    says: str, options: dict[str, object], found: str
+) -> None:
+    assert type(decided(BASH, verdict(says), **options)).__name__ == found
+
+
+def test_a_tool_that_needs_a_person_is_asked_in_every_mode_but_the_one_that_never_asks() -> None:
+    question = ToolSpec("Question", "", {}, read_only=True, needs_person=True)
+    found = {
+        mode: type(decided(question, permission_mode=mode, allowed_tools=["Question"])).__name__
+        for mode in MODES
+    }
+    assert found == {
+        "default": "Ask",
+        "acceptEdits": "Ask",
+        "dontAsk": "Deny",
+        "bypassPermissions": "Ask",
+    }
 
 
 NAMES = st.lists(st.sampled_from(["Read", "Edit", "Bash"]), max_size=3)
