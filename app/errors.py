@@ -4,6 +4,7 @@ TreadleError
 ├─ RequestError (code, status, title)   → problem+json; see `app/api/problems.py`
 ├─ ModelError                           → the loop retries or ends the run
 ├─ ToolFailed                           → text for the model; never leaves the loop
+├─ EgressError                          → a request to a place that a stranger named: say so, send nothing
 ├─ LeaseLost                            → stop at once, write nothing more
 └─ ConfigError                          → at start: message, exit status 2
 """
@@ -247,6 +248,18 @@ class ToolFailed(TreadleError):
         super().__init__(message)
         self.message = message
         self.wrapped = wrapped
+
+
+class EgressError(TreadleError):
+    """A request to a place that a stranger named. The text may be shown: no addresses."""
+
+
+class EgressRefused(EgressError):
+    """The rules do not let us reach the place; nothing was sent there."""
+
+
+class AnswerTooLarge(EgressError):
+    """The answer, or what it unpacks to, is larger than the caller takes."""
 
 
 class LeaseLost(TreadleError):

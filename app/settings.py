@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
@@ -136,6 +136,21 @@ class PolicySettings(_Group):
     """Whether the default tenant may use `bypassPermissions`."""
 
 
+class EgressSettings(_Group):
+    """Where the service itself goes when a client, an agent or a page says where."""
+
+    private_hosts: list[str] = []
+    """Hosts that may be at private or loopback addresses, as `name`, `*.name`, `address`, each
+    with `:port` or for all ports. JSON list."""
+    allowed_hosts: list[str] | None = None
+    """The only hosts (`name`, `*.name`, `address`) beside the private ones. JSON list; empty: none.
+    Unset: all that are public."""
+    denied_hosts: list[str] = []
+    """Hosts that are never reached. JSON list."""
+    ports: list[Annotated[int, Field(ge=1, le=65535)]] = [80, 443]
+    """Ports of hosts that are not private. JSON list."""
+
+
 class LimitSettings(_Group):
     default_max_turns: Count = 100
     """`max_turns` of runs that set none."""
@@ -222,6 +237,7 @@ class Settings(BaseSettings):
     engine: EngineSettings = EngineSettings()
     workspace: WorkspaceSettings = WorkspaceSettings()
     policy: PolicySettings = PolicySettings()
+    egress: EgressSettings = EgressSettings()
     limits: LimitSettings = LimitSettings()
     stream: StreamSettings = StreamSettings()
     auth: AuthSettings = AuthSettings()
@@ -300,9 +316,14 @@ def _not_json() -> Iterator[str]:
         names += [
             f"TREADLE_{group}__{name}".upper()
             for name, field in fields.items()
-            if get_origin(field.annotation) in {list, dict}
+            if _kinds(field.annotation) & {list, dict}
         ]
         yield from (name for name in names if name in os.environ and not _is_json(os.environ[name]))
+
+
+def _kinds(annotation: object) -> set[object]:
+    """Give what a type is made of: `list` of `list[str] | None`."""
+    return {get_origin(part) for part in (annotation, *get_args(annotation))}
 
 
 def _is_json(text: str) -> bool:

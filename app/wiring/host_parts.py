@@ -35,6 +35,7 @@ from app.runs.workspaces import WorkspaceRules
 from app.sandbox.bubblewrap import BubblewrapSandbox
 from app.sandbox.dirs import check_reachable, make_session_dirs, session_dirs
 from app.sandbox.driver import Sandbox, SessionDirs
+from app.sandbox.guarded_http import Guard
 from app.sandbox.programs import Programs
 from app.sandbox.unsandboxed import Unsandboxed
 from app.store.engine import Database
@@ -98,6 +99,8 @@ class HostParts:
     """Asks the provider about models; None where there is no provider."""
     version: str
     decoder: Decoder
+    guard: Guard
+    """For requests to places that strangers name."""
 
     def describe(self, lease: Lease, work: Work) -> RunInfo:
         options = AgentOptions.model_validate(dict(work.options))

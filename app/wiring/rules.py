@@ -7,7 +7,8 @@ from typing import Any
 from app.agent.effects import Models
 from app.providers.registry import DEMO_MODEL, HOW_TO_SET_A_KEY, ProviderSet, resolve_model
 from app.runs.policy import Policy
-from app.settings import Settings
+from app.sandbox.egress import EgressRules
+from app.settings import EgressSettings, Settings
 
 SDK_VERSION = "0.2.189"
 """The SDK whose message parser the compatibility test runs over our messages."""
@@ -33,6 +34,17 @@ def policy_of(settings: Settings, providers: ProviderSet, models: Models) -> Pol
         is_served=lambda model: model == DEMO_MODEL or providers.is_configured,
         how_to_serve=f"No model provider is configured. {HOW_TO_SET_A_KEY}",
         models=models,
+    )
+
+
+def egress_rules(egress: EgressSettings) -> EgressRules:
+    """Give where the service may go for strangers."""
+    allowed = egress.allowed_hosts
+    return EgressRules(
+        private_hosts=tuple(egress.private_hosts),
+        allowed_hosts=None if allowed is None else tuple(allowed),
+        denied_hosts=tuple(egress.denied_hosts),
+        ports=frozenset(egress.ports),
     )
 
 

@@ -30,6 +30,7 @@ from app.runs.slots import StreamSlots
 from app.runs.window import WindowReader
 from app.runs.worker import Worker, open_worker
 from app.runs.workspaces import WorkspaceRules
+from app.sandbox.guarded_http import Guard
 from app.sandbox.programs import Programs, install_programs
 from app.sandbox.selftest import check_sandbox
 from app.sandbox.strays import end_strays
@@ -45,7 +46,7 @@ from app.wiring.database import open_store, prepare_data_dir
 from app.wiring.host_parts import HostParts, SystemStamps, offered
 from app.wiring.keep_running import keep_running
 from app.wiring.providers import api_key_source, open_catalog, open_providers, retry_rules
-from app.wiring.rules import meta, policy_of, version
+from app.wiring.rules import egress_rules, meta, policy_of, version
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +100,7 @@ async def open_service(
                 catalog=await open_catalog(stack, settings, prices),
                 version=version(),
                 decoder=Decoder(),
+                guard=Guard(egress_rules(settings.egress)),
             )
             worker = await stack.enter_async_context(
                 open_worker(
