@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from app.agent.command import compact_instructions
+from app.agent.draft import EMPTY_RESPONSE
 from app.agent.effects import Effects
 from app.agent.failure_step import after_failure, billed
 from app.agent.finish_step import ending
@@ -15,7 +16,7 @@ from app.agent.notices import asked_in, budget_warnings, estimate, limit_changed
 from app.agent.prompt import system_texts
 from app.agent.sound import sound_blocks
 from app.agent.start_step import take_in
-from app.agent.state import EMPTY_RESPONSE, Advance, LoopState
+from app.agent.state import Advance, LoopState
 from app.agent.steps import FINAL_WITHOUT_TEXT, Finish, next_step, output_step
 from app.agent.structured import MISSING_TEXT, OUTPUT_FACT
 from app.domain.blocks import Block, TextBlock, ToolUseBlock

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.agent.command import COMMAND, COMPACT, compact_instructions
+from app.agent.draft import BRIEFING
 from app.agent.effects import Stamps
 from app.agent.notices import opening_notices
-from app.agent.state import BRIEFING, LoopState
+from app.agent.state import LoopState
 from app.domain.briefing import Briefing
 from app.domain.journal import Batch, Entry
 from app.domain.messages import InitMessage, Prompt, UserContent, UserMessage, wire_time

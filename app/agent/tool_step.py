@@ -12,10 +12,11 @@ from decimal import Decimal
 from itertools import groupby
 from typing import Literal
 
+from app.agent.draft import BRIEFING
 from app.agent.effects import Effects
 from app.agent.finish_step import plain_usd
 from app.agent.results import LOST_TEXT, result_entry
-from app.agent.state import BRIEFING, Advance, LoopState
+from app.agent.state import Advance, LoopState
 from app.agent.structured import OUTPUT_FACT
 from app.agent.task_notes import task_started, task_stopped
 from app.domain.blocks import ToolUseBlock

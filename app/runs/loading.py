@@ -2,7 +2,8 @@
 
 import orjson
 
-from app.agent.state import LoopState, RunInfo, fold
+from app.agent.fold import fold
+from app.agent.state import LoopState, RunInfo
 from app.domain.messages import parse_message
 from app.domain.usage import Spend
 from app.store import journal

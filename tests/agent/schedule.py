@@ -14,10 +14,11 @@ import orjson
 
 from app.agent.effects import Effects
 from app.agent.finish_step import abandoned, interrupted
+from app.agent.fold import fold
 from app.agent.loop import run_agent
 from app.agent.lost_request import lost_request
 from app.agent.retries import RetryRules
-from app.agent.state import Advance, LoopState, RunInfo, fold
+from app.agent.state import Advance, LoopState, RunInfo
 from app.domain.briefing import Briefing, News
 from app.domain.journal import Batch, Entry, ServiceEvent
 from app.domain.messages import Prompt, WorkerShuttingDownMessage, parse_message

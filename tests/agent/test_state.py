@@ -5,8 +5,9 @@ import asyncio
 import orjson
 import pytest
 
+from app.agent.fold import fold
 from app.agent.results import note_entry
-from app.agent.state import LoopState, fold
+from app.agent.state import LoopState
 from app.domain.journal import Batch
 from app.domain.messages import (
     Message,

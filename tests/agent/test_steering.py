@@ -3,10 +3,11 @@
 from dataclasses import replace
 from decimal import Decimal
 
+from app.agent.draft import STEER_NOTICE
 from app.agent.finish_step import INTERRUPTED_TEXT, UNSTARTED_TEXT, interrupted
 from app.agent.lost_request import lost_request
 from app.agent.model_step import answered
-from app.agent.state import STEER_NOTICE, LoopState
+from app.agent.state import LoopState
 from app.domain.messages import AssistantMessage, Prompt, ResultMessage, UserMessage
 from app.domain.model import PartialResponse
 from app.domain.usage import Usage

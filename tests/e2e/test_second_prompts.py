@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
+from app.agent.draft import STEER_NOTICE
 from app.agent.finish_step import INTERRUPT_MARKER_TOOLS
-from app.agent.state import STEER_NOTICE
 from app.domain.tools import ToolResult
 from app.store.bus import MailArrived, Word
 from app.store.engine import Database

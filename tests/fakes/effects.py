@@ -10,9 +10,10 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 
 from app.agent.effects import Effects, Gate, Place
+from app.agent.fold import fold
 from app.agent.loop import run_agent
 from app.agent.retries import RetryRules
-from app.agent.state import Advance, LoopState, RunInfo, fold
+from app.agent.state import Advance, LoopState, RunInfo
 from app.compaction.window import Window
 from app.domain.blocks import Block, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from app.domain.briefing import Briefing, News

@@ -1,0 +1,37 @@
+"""The conversation of a state as the model will see it, but for the briefing."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from app.domain.blocks import is_thinking
+from app.domain.model import ContextMessage
+
+if TYPE_CHECKING:
+    from app.agent.draft import Draft
+    from app.agent.state import LoopState
+
+
+def said_so_far(state: "LoopState | Draft") -> tuple[ContextMessage, ...]:
+    """Give the conversation with what is newer than its newest response: results in call order."""
+    results, context = state.results, tuple(state.context)
+    ordered = (results[call.id] for call in state.calls if call.id in results)
+    tail = (*ordered, *state.notes)
+    if not tail:
+        return context
+    context = _answered_fully(context)
+    if context and context[-1].role == "user":
+        return (*context[:-1], context[-1].plus(tail, state.newer))
+    return (*context, ContextMessage("user", tail, uuids=state.newer))
+
+
+def _answered_fully(context: tuple[ContextMessage, ...]) -> tuple[ContextMessage, ...]:
+    """Give the conversation without thoughts that led to nothing: the API refuses them at the end."""
+    if not context or context[-1].role != "assistant":
+        return context
+    blocks = context[-1].blocks
+    while blocks and is_thinking(blocks[-1]):
+        blocks = blocks[:-1]
+    if len(blocks) == len(context[-1].blocks):
+        return context
+    kept = (replace(context[-1], blocks=blocks, whole=None),) if blocks else ()
+    return (*context[:-1], *kept)

@@ -1,0 +1,265 @@
+"""How a journalled message changes the state: the work of the fold."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from app.agent.active import COMPACTED, call_ids_of
+from app.agent.briefing import news_block, opening_blocks
+from app.agent.carried import Carrier
+from app.agent.command import COMMAND, COMMAND_NOTICE, COMMAND_SAID
+from app.agent.conversation import said_so_far
+from app.agent.sound import sendable
+from app.agent.structured import NO_CALL, OUTPUT_FACT, raw_input
+from app.agent.task_fold import TASK_NOTICE, tasks_after
+from app.compaction.sizes import message_tokens
+from app.domain.blocks import Block, TextBlock, ToolResultBlock, ToolUseBlock, encode_block
+from app.domain.briefing import News
+from app.domain.messages import (
+    SYNTHETIC,
+    ApiRetryMessage,
+    AssistantMessage,
+    InitMessage,
+    Message,
+    ModelFallbackMessage,
+    ResultMessage,
+    TaskNotificationMessage,
+    TaskStartedMessage,
+    UserMessage,
+)
+from app.domain.model import ContextMessage
+from app.domain.notices import RateLimitEvent, StatusMessage
+from app.domain.tools import ToolFacts
+
+if TYPE_CHECKING:
+    from app.agent.state import LoopState
+
+STEER_NOTICE = (
+    "While you were working, the user sent the message below. Take it into account from here on, "
+    "and go on with the task unless it says otherwise:\n\n"
+)
+BRIEFING = "briefing"
+"""Fact on the message with which something of the place became known: `News`."""
+EMPTY_RESPONSE = "empty_response"
+"""Fact on the nudge that follows a response without content: the response itself is no row."""
+_STAYS = frozenset(
+    (
+        *("_carrier", "run", "context", "briefing", "head", "calls", "call_ids", "results"),
+        *("notes", "newer", "used_tokens", "has_summary", "dropped_tokens", "memory", "tasks"),
+    )
+)
+"""What the next run of a session begins with."""
+
+
+class Draft:
+    """A state that is being changed: one object a batch instead of one a field.
+
+    Its attributes are the state's fields, and the carrier of those that go with a summary.
+    """
+
+    def __init__(self, state: "LoopState", carrier: Carrier) -> None:
+        self._carrier = carrier
+        self.run = state.run
+        self.context = list(state.context)
+        self.briefing = state.briefing
+        self.head = state.head
+        self.calls = state.calls
+        self.call_ids = state.call_ids
+        self.results = dict(state.results)
+        self.notes = state.notes
+        self.newer = state.newer
+        self.used_tokens = state.used_tokens
+        self.has_summary = state.has_summary
+        self.is_compacting = state.is_compacting
+        self.compactions = state.compactions
+        self.dropped_tokens = state.dropped_tokens
+        self.memory = state.memory
+        self.tasks = state.tasks
+        self.spent_before = state.spent_before
+        self.spend = state.spend
+        self.has_started = state.has_started
+        self.responses = state.responses
+        self.rounds = state.rounds
+        self.pauses = state.pauses
+        self.failures = state.failures
+        self.fallback = state.fallback
+        self.was_nudged = state.was_nudged
+        self.message_id = state.message_id
+        self.stop_reason = state.stop_reason
+        self.last_text = state.last_text
+        self.output = state.output
+        self.denials = state.denials
+        self.unsure = state.unsure
+        self.ttft_ms = state.ttft_ms
+        self.client_uuids = state.client_uuids
+        self.rate_limit = state.rate_limit
+        self.has_command = state.has_command
+        self.result = state.result
+
+    def fields(self) -> dict[str, Any]:
+        """Give the fields of the state; the draft is not used afterwards."""
+        values = vars(self)
+        del values["_carrier"]
+        values["context"] = tuple(self.context)
+        return values
+
+    def enter(self, fresh: "LoopState") -> None:
+        """Begin another run: the conversation stays, counters restart as `fresh` has them."""
+        for name in vars(self).keys() - _STAYS:
+            setattr(self, name, getattr(fresh, name))
+
+    def record(self, message: Message, facts: Mapping[str, Any] | None) -> None:
+        """Take one journalled message in."""
+        if facts:
+            self._remember(facts)
+        match message:
+            case AssistantMessage():
+                if message.message.model != SYNTHETIC:
+                    self._answered(message)
+            case UserMessage():
+                self._heard(message, facts or {})
+            case ResultMessage():
+                self.result = message
+            case InitMessage():
+                self.has_started = True
+            case _:
+                self._noted(message, facts)
+
+    def _noted(self, message: Message, facts: Mapping[str, Any] | None) -> None:
+        """Take in what tells how the run is getting on."""
+        match message:
+            case ApiRetryMessage():
+                self.failures = (*self.failures, message.error)
+            case ModelFallbackMessage():
+                self.fallback, self.failures = message.fallback_model, ()
+            case TaskStartedMessage() | TaskNotificationMessage():
+                self.tasks = tasks_after(self.tasks, message, facts)
+            case RateLimitEvent():
+                self.rate_limit = message.rate_limit_info
+            case StatusMessage():
+                self.is_compacting = message.status == "compacting"
+            case _:
+                pass
+
+    def _remember(self, facts: Mapping[str, Any]) -> None:
+        if tool := facts.get("tool"):
+            self.memory = self.memory.plus(ToolFacts.from_json(tool))
+        if briefing := facts.get(BRIEFING):
+            self._brief(News.from_json(briefing))
+        if notice := facts.get(TASK_NOTICE):
+            self.notes = (*self.notes, encode_block(TextBlock(text=notice)))
+        if denial := facts.get("denial"):
+            self.denials = (*self.denials, denial)
+        if uuid := facts.get("client_uuid"):
+            self.client_uuids = (*self.client_uuids, uuid)
+        if (ttft_ms := facts.get("ttft_ms")) is not None:
+            self.ttft_ms = ttft_ms
+        if stop := facts.get(EMPTY_RESPONSE):
+            self.responses += stop["responses"]
+            self.failures = ()
+            self.stop_reason = stop["stop_reason"]
+            self.was_nudged = True
+
+    def _brief(self, told: News) -> None:
+        news = self.briefing.unknown(told)  # calls that ran together may tell the same
+        self.briefing = self.briefing.plus(told)
+        if not self.context and not self.notes:
+            self.head = opening_blocks(self.briefing)
+        elif news:
+            self.notes = (*self.notes, news_block(news))
+
+    def _answered(self, message: AssistantMessage) -> None:
+        if self.results or self.notes or message.message.id != self.message_id:
+            self._open(message)
+        block = message.message.content[0]
+        sent = encode_block(sendable(block))
+        self.context[-1] = self.context[-1].plus((sent,), (message.uuid,))
+        if isinstance(block, ToolUseBlock):
+            self.rounds += not self.calls
+            self.calls = (*self.calls, block)
+            self.call_ids |= {block.id}
+            self.pauses = 0
+        elif isinstance(block, TextBlock):
+            self.last_text = block.text
+
+    def _open(self, message: AssistantMessage) -> None:
+        stop_reason, usage = message.message.stop_reason, message.message.usage
+        said = said_so_far(self)
+        # What stands before the newest response cannot change any more.
+        self.context = [*said[:-2], *(message.closed() for message in said[-2:])]
+        # No count from the provider: as much as there is to see.
+        asked = usage.prompt_tokens or sum(message_tokens(message) for message in said)
+        if not (self.context and self.context[-1].role == "assistant"):  # else a paused one goes on
+            self.context.append(
+                ContextMessage("assistant", (), tokens_before=asked, known=self.briefing)
+            )
+        self.used_tokens = asked + usage.output_tokens
+        self.compactions = 0
+        self.calls, self.results, self.notes, self.newer = (), {}, (), ()
+        self.message_id = message.message.id
+        self.failures = ()
+        if stop_reason is not None:
+            self.responses += 1
+            self.stop_reason = stop_reason
+        self.pauses = self.pauses + 1 if stop_reason == "pause_turn" else 0
+        self.last_text = ""
+        self.output = replace(self.output, valid=frozenset()) if self.output.valid else self.output
+
+    def _heard(self, message: UserMessage, facts: Mapping[str, Any]) -> None:
+        if COMPACTED in facts:
+            self._compacted(message, facts[COMPACTED])
+            return
+        if COMMAND in facts:
+            self.has_command = True
+            return
+        self.newer = (*self.newer, message.uuid)
+        if said := facts.get(COMMAND_SAID):
+            words = (COMMAND_NOTICE, said)
+            self.notes = (*self.notes, *(encode_block(TextBlock(text=text)) for text in words))
+        attempt = facts.get(OUTPUT_FACT)
+        if attempt == "missing":
+            self.rounds += 1
+            given = "" if EMPTY_RESPONSE in facts else self.last_text
+            self.output = self.output.rejected(given, NO_CALL)
+        for block in _blocks(message):
+            if isinstance(block, ToolResultBlock):
+                self.results[block.tool_use_id] = encode_block(block)
+                if attempt is not None:
+                    self._attempted(attempt, block)
+            elif facts.get("steered") and isinstance(block, TextBlock):
+                said = TextBlock(text=STEER_NOTICE + block.text)
+                self.notes = (*self.notes, encode_block(said))
+            else:
+                self.notes = (*self.notes, encode_block(block))
+
+    def _attempted(self, attempt: str, answer: ToolResultBlock) -> None:
+        """Take in how a call that gives structured output went."""
+        if attempt == "valid":
+            self.output = self.output.accepted(answer.tool_use_id)
+            return
+        given = next(call.input for call in self.calls if call.id == answer.tool_use_id)
+        self.output = self.output.rejected(raw_input(given), str(answer.content))
+
+    def _compacted(self, message: UserMessage, left: Mapping[str, Any]) -> None:
+        """Put the summary in place of all but the messages that stay."""
+        blocks = tuple(encode_block(block) for block in _blocks(message))
+        shift = left["used_tokens"] - left["used_tokens_before"]
+        kept = (
+            replace(stays, tokens_before=max(0, stays.tokens_before + shift))
+            for stays in self.context[len(self.context) - left["kept"] :]
+        )
+        self.context = [ContextMessage("user", blocks, uuids=(message.uuid,)).closed(), *kept]
+        self.call_ids = frozenset(call_ids_of(self.context))
+        self.used_tokens = left["used_tokens"]
+        self.dropped_tokens = left["dropped_tokens"]
+        self.has_summary = True
+        self.compactions += 1
+        for name, value in self._carrier.load(left["carried"]).items():
+            setattr(self, name, value)
+        self.failures = ()
+        self.head = opening_blocks(self.briefing)
+
+
+def _blocks(message: UserMessage) -> Sequence[Block]:
+    content = message.message.content
+    return [TextBlock(text=content)] if isinstance(content, str) else content
