@@ -132,6 +132,10 @@ class RunAlreadyStarted(Conflict):
     code, title = "run_already_started", "The run is not queued any more"
 
 
+class RunNotRetryable(Conflict):
+    code, title = "run_not_retryable", "The run cannot be tried again"
+
+
 class QueueFull(RequestError):
     code, status, title = "queue_full", 429, "The session's queue is full"
     retryable = True

@@ -32,6 +32,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     "engine:budget-warning": Requirement(
         "The log says when a run has spent 80 and 95 % of its budget.", "api 7"
     ),
+    "runs:retry": Requirement("A session's newest run is tried again when it failed.", "api 5"),
+    "runs:retry-resume": Requirement(
+        "A run that met a limit goes on under new limits, without a new prompt.", "api 5"
+    ),
     "wire:thinking-tokens": Requirement("An estimate comes just before each thought.", "loop 1.7"),
     "wire:status": Requirement(
         "Each model request is announced to readers of partial messages.", "loop 1.7"

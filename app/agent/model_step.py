@@ -14,18 +14,17 @@ from app.agent.failure_step import after_failure, billed
 from app.agent.finish_step import ending
 from app.agent.notices import asked_in, budget_warnings, estimate, limit_changed
 from app.agent.prompt import system_texts
+from app.agent.results import note_entry
 from app.agent.sound import sound_blocks
 from app.agent.start_step import take_in
 from app.agent.state import Advance, LoopState
 from app.agent.steps import FINAL_WITHOUT_TEXT, Finish, next_step, output_step
 from app.agent.structured import MISSING_TEXT, OUTPUT_FACT
-from app.domain.blocks import Block, TextBlock, ToolUseBlock
+from app.domain.blocks import Block, ToolUseBlock
 from app.domain.journal import Batch, Entry
 from app.domain.messages import (
     ApiMessage,
     AssistantMessage,
-    UserContent,
-    UserMessage,
     WireUsage,
     wire_time,
 )
@@ -89,7 +88,9 @@ async def nudge(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
 
 async def ask_for_output(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
     """Journal the note that answers a response without the structured output."""
-    told = _note_entry(MISSING_TEXT, state, effects, {OUTPUT_FACT: "missing"})
+    told = note_entry(
+        MISSING_TEXT, state, effects, is_synthetic=True, facts={OUTPUT_FACT: "missing"}
+    )
     yield state.after(Batch((told,)))
 
 
@@ -153,7 +154,7 @@ def _ended_empty(state: LoopState, effects: Effects) -> Batch:
     if isinstance(step, Finish):
         return ending(step.cause, state, effects)
     facts = {OUTPUT_FACT: "missing", **_lost(1, state.stop_reason)}
-    return Batch((_note_entry(MISSING_TEXT, state, effects, facts),))
+    return Batch((note_entry(MISSING_TEXT, state, effects, is_synthetic=True, facts=facts),))
 
 
 async def _respond(request: ModelRequest, effects: Effects) -> ModelResponse:
@@ -212,22 +213,12 @@ def _block_entry(
 def _nudge_entry(
     state: LoopState, effects: Effects, *, lost_responses: int, stop_reason: str | None
 ) -> Entry:
-    return _note_entry(NUDGE_TEXT, state, effects, _lost(lost_responses, stop_reason))
+    facts = _lost(lost_responses, stop_reason)
+    return note_entry(NUDGE_TEXT, state, effects, is_synthetic=True, facts=facts)
 
 
 def _lost(responses: int, stop_reason: str | None) -> dict[str, Any]:
     return {EMPTY_RESPONSE: {"responses": responses, "stop_reason": stop_reason}}
-
-
-def _note_entry(text: str, state: LoopState, effects: Effects, facts: dict[str, Any]) -> Entry:
-    message = UserMessage(
-        session_id=state.run.session_id,
-        uuid=effects.clock.uuid(),
-        message=UserContent(content=[TextBlock(text=text)]),
-        timestamp=wire_time(effects.clock.now()),
-        isSynthetic=True,
-    )
-    return Entry.of(message, facts)
 
 
 def ledger_row(response: ModelResponse, effects: Effects) -> LedgerRow:

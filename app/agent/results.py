@@ -48,15 +48,23 @@ def result_entry(
     return Entry.of(message, facts)
 
 
-def note_entry(text: str, state: LoopState, effects: Stamps) -> Entry:
-    """Make the `user` message that carries a marker of the loop."""
+def note_entry(
+    text: str,
+    state: LoopState,
+    effects: Stamps,
+    *,
+    is_synthetic: bool = False,
+    facts: dict[str, Any] | None = None,
+) -> Entry:
+    """Make the `user` message that carries a marker of the loop, or a note for the model."""
     message = UserMessage(
         session_id=state.run.session_id,
         uuid=effects.clock.uuid(),
         message=UserContent(content=[TextBlock(text=text)]),
         timestamp=wire_time(effects.clock.now()),
+        isSynthetic=is_synthetic or None,
     )
-    return Entry.of(message)
+    return Entry.of(message, facts)
 
 
 def synthetic_entry(

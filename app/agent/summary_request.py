@@ -41,7 +41,7 @@ async def summarise(
     of partial messages: it is no part of the conversation.
     """
     ledger: tuple[LedgerRow, ...] = ()
-    is_strict = False
+    whole, is_strict = head, False
     while True:
         request = _request(head, task(instructions, is_strict=is_strict), state, effects)
         started = effects.clock.monotonic()
@@ -63,6 +63,8 @@ async def summarise(
             retried = state.after(Batch((told,), ledger))
             yield retried
             state, ledger = retried.state, ()
+            # A host that takes over here knows no more than the journal: so it is for all.
+            head, is_strict = whole, False
             await effects.clock.sleep(delay_s)
         else:
             ledger += _of_compaction((ledger_row(response, effects),))

@@ -28,7 +28,10 @@ from app.permissions.decision import Allow, Deny
 
 MAX_PARALLEL_CALLS = 16
 REFUSAL_TEXT = "This call was not made: the response that asked for it ended as a refusal."
-BUDGET_TEXT = "This call was not made: the run's budget of ${budget} is spent."
+BUDGET_TEXT = (
+    "This call was not made: the run's budget of ${budget} is spent. "
+    "A run after it has a budget of its own."
+)
 
 
 async def run_tools(

@@ -1,7 +1,7 @@
 """Sending a prompt, and the answer in the form that the client asked for."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
 
 import orjson
 from fastapi import Request, Response
@@ -14,7 +14,7 @@ from app.api.schemas.run_bodies import RunBody
 from app.api.schemas.sessions import Started
 from app.runs.callers import Caller
 from app.runs.listing import Row, RunRow, SessionRow
-from app.runs.once import Answer, Replayed
+from app.runs.once import Answer, Once, Replayed
 from app.runs.service import Service
 from app.runs.telling import Accepted
 from app.runs.wishes import SessionWish
@@ -41,15 +41,48 @@ async def begin(
 
     A repeated request is answered in that form too, about the run of the first one.
     """
+    session_id = session if isinstance(session, str) else None
+    return await begin_by(
+        lambda once: service.commands.start(caller, session, body.wish(), once=once),
+        request,
+        service,
+        caller,
+        session_id,
+        body,
+        write,
+    )
+
+
+class Form(Protocol):
+    """The form in which a client wants to hear of its run."""
+
+    @property
+    def stream(self) -> bool: ...
+
+    @property
+    def wait(self) -> int: ...
+
+    @property
+    def on_disconnect(self) -> str: ...
+
+
+async def begin_by(
+    command: Callable[[Once | None], Awaitable[Accepted]],
+    request: Request,
+    service: Service,
+    caller: Caller,
+    session_id: str | None,
+    body: Form,
+    write: Write,
+) -> Response:
+    """Begin a run by a command and answer as `begin` does. `session_id` is None for a new one."""
     is_stream = body.stream or wants_stream(request)
     if is_stream:  # before anything is written
-        service.stream_slots.check(caller, session if isinstance(session, str) else None)
+        service.stream_slots.check(caller, session_id)
     run: RunRow | None = None
     known: Sequence[Row] = ()
     try:
-        accepted = await service.commands.start(
-            caller, session, body.wish(), once=write.once(_accepted)
-        )
+        accepted = await command(write.once(_accepted))
         run, run_id, steered_into = accepted.run, accepted.run.id, accepted.steered_into
         known = accepted.known
         answer = None if is_stream or body.wait else _accepted(accepted)

@@ -1,11 +1,13 @@
 """Follow a run or a session from a terminal, and leave it without ending it."""
 
+import json
 import sys
 
 from app.cli.client import Client, JsonObject, address
 from app.cli.failure import Away, Status
 from app.cli.follow import Follower, JsonLines, Printer, status_of
-from app.cli.screen import out, say
+from app.cli.plain import json_line
+from app.cli.screen import out, print_line, say
 from app.cli.watching import Watch
 
 
@@ -41,6 +43,15 @@ def follow_run(
         return status_of(follower.result)
     # The cursor was behind the result already.
     return Status.FAILED if client.get(address("runs", run_id))["is_error"] else Status.SUCCESS
+
+
+def show_started(started: JsonObject, *, as_json: bool) -> None:
+    """Print a run that is not followed: its id, or for programs all that was answered."""
+    if as_json:
+        print_line(json_line(json.dumps(started)))
+        return
+    print_line(started["run"]["id"])
+    say(f"Follow it: treadle tail {started['run']['id']}")
 
 
 def follow_session(client: Client, session_id: str, *, after: int | None, as_json: bool) -> Status:

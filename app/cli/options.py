@@ -1,5 +1,6 @@
 """Options that commands share."""
 
+from decimal import Decimal, InvalidOperation
 from typing import Annotated
 
 import typer
@@ -25,6 +26,24 @@ Key = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 AsMessages = Annotated[
     bool, typer.Option("--json", help="Print each SDK message as one line of JSON.")
+]
+NoFollow = Annotated[bool, typer.Option("--no-follow", help="Start the run, print its id, leave.")]
+
+
+def _usd(text: str) -> Decimal:
+    try:
+        amount = Decimal(text)
+    except InvalidOperation:
+        raise typer.BadParameter("an amount such as 0.50 is needed") from None
+    if not amount.is_finite() or amount <= 0:
+        raise typer.BadParameter("an amount above zero is needed")
+    return amount
+
+
+MaxTurns = Annotated[int | None, typer.Option(min=1, help="Most rounds of tools.")]
+Budget = Annotated[
+    Decimal | None,
+    typer.Option("--budget", metavar="USD", parser=_usd, help="Most that it may cost."),
 ]
 Limit = Annotated[
     int, typer.Option("--limit", "-n", min=1, help="Most rows; the newest come first.")

@@ -1,30 +1,17 @@
 """`treadle run`: send a prompt and follow what comes of it."""
 
-import json
 import sys
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from app.cli.attach import follow_run
+from app.cli.attach import follow_run, show_started
 from app.cli.client import Client, JsonObject, address
 from app.cli.failure import CliFailure, Status
-from app.cli.options import DEFAULT_URL, AsMessages, Key, Url, connect
-from app.cli.plain import json_line
-from app.cli.screen import print_line, say
+from app.cli.options import DEFAULT_URL, AsMessages, Budget, Key, MaxTurns, NoFollow, Url, connect
+from app.cli.screen import say
 from app.domain.permissions import PermissionMode
-
-
-def _usd(text: str) -> Decimal:
-    try:
-        amount = Decimal(text)
-    except InvalidOperation:
-        raise typer.BadParameter("an amount such as 0.50 is needed") from None
-    if not amount.is_finite() or amount <= 0:
-        raise typer.BadParameter("an amount above zero is needed")
-    return amount
 
 
 def run(
@@ -49,17 +36,13 @@ def run(
         list[str] | None, typer.Option(metavar="TOOL", help="A tool that may run; repeat it.")
     ] = None,
     mode: Annotated[PermissionMode | None, typer.Option(help="What else may run.")] = None,
-    max_turns: Annotated[int | None, typer.Option(min=1, help="Most rounds of tools.")] = None,
-    budget: Annotated[
-        Decimal | None, typer.Option(metavar="USD", parser=_usd, help="Most that it may cost.")
-    ] = None,
+    max_turns: MaxTurns = None,
+    budget: Budget = None,
     folder: Annotated[
         Path | None,
         typer.Option("--dir", metavar="PATH", help="Work in this folder of the server's machine."),
     ] = None,
-    no_follow: Annotated[
-        bool, typer.Option("--no-follow", help="Start the run, print its id, leave.")
-    ] = False,
+    no_follow: NoFollow = False,
     as_json: AsMessages = False,
     url: Url = DEFAULT_URL,
     key: Key = None,
@@ -109,7 +92,7 @@ def run(
         started = _start(client, path, body)
         if not no_follow:
             raise typer.Exit(follow_run(client, started["run"], as_json=as_json))
-        _show_started(started, as_json=as_json)
+        show_started(started, as_json=as_json)
 
 
 def _start(client: Client, path: str, body: JsonObject) -> JsonObject:
@@ -118,11 +101,3 @@ def _start(client: Client, path: str, body: JsonObject) -> JsonObject:
     except KeyboardInterrupt:
         say("Whether the run was begun is not known: look at `treadle runs`.", "yellow")
         raise typer.Exit(Status.DETACHED) from None
-
-
-def _show_started(started: JsonObject, *, as_json: bool) -> None:
-    if as_json:
-        print_line(json_line(json.dumps(started)))
-        return
-    print_line(started["run"]["id"])
-    say(f"Follow it: treadle tail {started['run']['id']}")

@@ -1,14 +1,26 @@
-"""`treadle runs`: list, show, cancel, result."""
+"""`treadle runs`: list, show, cancel, retry, result."""
 
 import json
 from typing import Annotated
 
 import typer
 
+from app.cli.attach import follow_run, show_started
 from app.cli.client import JsonObject, address
 from app.cli.failure import CliFailure, Status
 from app.cli.follow import status_of
-from app.cli.options import DEFAULT_URL, AsJson, Key, Limit, Url, connect
+from app.cli.options import (
+    DEFAULT_URL,
+    AsJson,
+    AsMessages,
+    Budget,
+    Key,
+    Limit,
+    MaxTurns,
+    NoFollow,
+    Url,
+    connect,
+)
 from app.cli.plain import json_line, one_line, shown
 from app.cli.screen import out, print_details, print_line, print_table, say
 
@@ -30,7 +42,7 @@ def default(
     url: Url = DEFAULT_URL,
     key: Key = None,
 ) -> None:
-    """List, show and cancel runs, and read their results. Alone it lists them.
+    """List, show, cancel and retry runs, and read their results. Alone it lists them.
 
     For example:
       treadle runs
@@ -106,6 +118,35 @@ def cancel(
         say(f"{run_id} is stopped.")
     else:
         say(f"{run_id} is being stopped; see `treadle runs show {run_id}`.")
+
+
+@runs.command()
+def retry(
+    run_id: RunId,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where it stopped, without its prompts.")
+    ] = False,
+    max_turns: MaxTurns = None,
+    budget: Budget = None,
+    no_follow: NoFollow = False,
+    as_json: AsMessages = False,
+    url: Url = DEFAULT_URL,
+    key: Key = None,
+) -> None:
+    """Try a session's newest run again, which failed, and follow the new run.
+
+    For example:
+      treadle runs retry run_01JDZX5E5V8M2Q4T6Y8A0C2E4G
+      treadle runs retry run_01JDZX5E5V8M2Q4T6Y8A0C2E4G --resume --max-turns 50
+    """
+    limits = {"max_turns": max_turns, "max_budget_usd": None if budget is None else str(budget)}
+    options = {name: value for name, value in limits.items() if value is not None}
+    with connect(url, key) as client:
+        body: JsonObject = {"resume": resume, "options": options}
+        started = client.post(address("runs", run_id, "retry"), body)
+        if not no_follow:
+            raise typer.Exit(follow_run(client, started["run"], as_json=as_json))
+        show_started(started, as_json=as_json)
 
 
 @runs.command()

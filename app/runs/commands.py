@@ -23,9 +23,11 @@ from app.runs.once import Once, guarded
 from app.runs.opened import Opened, open_run
 from app.runs.output_format import check_output_format
 from app.runs.policy import Policy
+from app.runs.retrying import find_again
 from app.runs.sessions import session_of
 from app.runs.telling import Accepted, Teller
 from app.runs.wishes import (
+    RetryWish,
     RunChange,
     RunChoice,
     RunWish,
@@ -203,20 +205,71 @@ class Commands:
         else:
             run = new_run(session_id, options, wish)
             run_id = run.id
-            enqueued = await queue.enqueue(
-                connection,
-                tenant_id,
-                session_id,
-                run,
-                queue_limit=self.queue_per_session,
-                host=host,
-                is_next=place.is_next,
+            enqueued = await self._enqueue(
+                connection, tenant_id, session_id, run, host, is_next=place.is_next
             )
         return Accepted(
             await _run(connection, tenant_id, run_id),
             await session_of(connection, tenant_id, session_id),
             enqueued,
             place.superseded,
+        )
+
+    async def retry(
+        self, caller: Caller, run_id: str, wish: RetryWish, *, once: Once | None = None
+    ) -> Accepted:
+        """Try a failed run again, as a run of its own.
+
+        Raises `RunUnfinished`, `RunNotRetryable`, and `SessionBusy` for a session that has
+        unfinished runs.
+        """
+        with self.worker.slot() if self.worker else nullcontext() as host:
+            accepted = await guarded(
+                self.database,
+                once,
+                lambda connection: self._retry(connection, caller, run_id, wish, host),
+            )
+            self._teller.accepted(caller.tenant_id, accepted)
+        return accepted
+
+    async def _retry(
+        self,
+        connection: AsyncConnection,
+        caller: Caller,
+        run_id: str,
+        wish: RetryWish,
+        host: Host | None,
+    ) -> Accepted:
+        tenant_id = caller.tenant_id
+        again = await find_again(connection, tenant_id, run_id, wish)
+        options = await self._effective(caller, wish.options.over(self._asked(again.failed)))
+        session_id = again.failed.session_id
+        run = new_run(session_id, options, again.wish)
+        enqueued = await self._enqueue(connection, tenant_id, session_id, run, host)
+        return Accepted(
+            await _run(connection, tenant_id, run.id),
+            await session_of(connection, tenant_id, session_id),
+            enqueued,
+        )
+
+    async def _enqueue(
+        self,
+        connection: AsyncConnection,
+        tenant_id: str,
+        session_id: str,
+        run: NewRun,
+        host: Host | None,
+        *,
+        is_next: bool = False,
+    ) -> Enqueued:
+        return await queue.enqueue(
+            connection,
+            tenant_id,
+            session_id,
+            run,
+            queue_limit=self.queue_per_session,
+            host=host,
+            is_next=is_next,
         )
 
     # -- runs that wait or go on ----------------------------------------------------------
@@ -229,7 +282,7 @@ class Commands:
 
         async def write(connection: AsyncConnection) -> RunRow:
             run = await self._canceller(caller).waiting_run(connection, run_id)
-            options = await self._effective(caller, change.options.over(_options(run.options)))
+            options = await self._effective(caller, change.options.over(self._asked(run)))
             edit = Edit(
                 options.stored(),
                 merged_metadata("run", run.metadata, change.metadata or {}),
@@ -304,6 +357,9 @@ class Commands:
 
     def _canceller(self, caller: Caller) -> Canceller:
         return Canceller(self.database, self.stamps, caller.tenant_id)
+
+    def _asked(self, run: RunRow) -> AgentOptions:
+        return self.policy.without_defaults(_options(run.options))
 
     async def _effective(self, caller: Caller, options: AgentOptions) -> AgentOptions:
         await check_output_format(options)

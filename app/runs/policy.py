@@ -48,10 +48,25 @@ class Policy:
                 **({"fallback_model": fallback} if fallback is not None else {}),
                 "max_turns": options.max_turns
                 or min(self.default_max_turns, self.ceiling_max_turns),
-                "max_budget_usd": options.max_budget_usd
-                or min(self.default_max_budget_usd, self.ceiling_max_budget_usd),
+                "max_budget_usd": options.max_budget_usd or self._default_budget_usd,
             }
         )
+
+    def without_defaults(self, options: AgentOptions) -> AgentOptions:
+        """Give effective options without the budget that the operator's default filled in.
+
+        Else a model without a price would be refused for a budget that no client has set.
+        """
+        if options.max_budget_usd != self._default_budget_usd:
+            return options
+        set_fields = options.model_fields_set - {"max_budget_usd"}
+        return AgentOptions().model_copy(
+            update={name: getattr(options, name) for name in set_fields}
+        )
+
+    @property
+    def _default_budget_usd(self) -> Decimal:
+        return min(self.default_max_budget_usd, self.ceiling_max_budget_usd)
 
     def check(self, options: AgentOptions, *, allows_bypass: bool) -> None:
         """Refuse what no run may have, whatever its model. Raises `ValidationFailed`."""

@@ -85,6 +85,22 @@ class RunWish:
     on_disconnect: Literal["continue", "cancel"] = "continue"
     resume_at: str | None = None
     """The last message of the conversation that it goes on with."""
+    retries: str | None = None
+    """The failed run that it tries again."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryWish:
+    """What a client says of a failed run that is to be tried again."""
+
+    goes_on: bool = False
+    """Whether it goes on where the run stopped, instead of sending its prompts again."""
+    options: AgentOptions = AgentOptions()
+    """Laid over the run's."""
+    metadata: Mapping[str, Any] | None = None
+    """None: the run's."""
+    deadline_s: int | None = None
+    on_disconnect: Literal["continue", "cancel"] = "continue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +140,19 @@ def new_prompts(wishes: Sequence[PromptWish], *, steers: bool) -> list[Prompt]:
 def new_run(session_id: str, options: AgentOptions, wish: RunWish) -> NewRun:
     """Give a run its id; `options` are the effective ones."""
     run_id = f"run_{ULID()}"
+    queued = {"parent_run_id": wish.retries} if wish.retries else {}
     return NewRun(
         run_id,
         options.stored(),
         new_prompts(wish.prompts, steers=False),
         wish.metadata or {},
-        event_body(session_id, "run.queued", {}, run_id=run_id),
+        event_body(session_id, "run.queued", queued, run_id=run_id),
         priority=wish.priority,
         deadline_s=wish.deadline_s,
         recovery_policy=wish.recovery_policy,
         max_attempts=wish.max_attempts,
         on_disconnect=wish.on_disconnect,
+        retries=wish.retries,
     )
 
 

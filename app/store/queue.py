@@ -51,6 +51,8 @@ class NewRun:
     max_attempts: int | None = None
     """The run's own bound on attempts without progress; None: the host's."""
     on_disconnect: str = "continue"
+    retries: str | None = None
+    """The run that it tries again; one without prompts goes on where that run stopped."""
 
     @property
     def steers(self) -> int:
@@ -183,7 +185,8 @@ mine AS (
 new_run AS (
   INSERT INTO runs (tenant_id, id, session_id, status, options, metadata, queued_seq, first_seq,
                     attempt, claim_seq, started_at, resumed_from, upfront_steers, priority,
-                    deadline_at, recovery_policy, max_attempts, on_disconnect)
+                    deadline_at, recovery_policy, max_attempts, on_disconnect, origin,
+                    parent_run_id)
   SELECT :tenant, :run, :session, CASE WHEN m.epoch IS NULL THEN 'queued' ELSE 'running' END,
     CAST(:options AS jsonb), CAST(:metadata AS jsonb), :seq, :seq,
     CASE WHEN m.epoch IS NULL THEN 0 ELSE 1 END,
@@ -194,7 +197,8 @@ new_run AS (
       SELECT max(priority) + 1 FROM runs WHERE tenant_id = :tenant AND session_id = :session
         AND status = 'queued' AND attempt = 0) END),
     clock_timestamp() + make_interval(secs => CAST(:deadline_s AS double precision)),
-    :recovery_policy, :max_attempts, :on_disconnect
+    :recovery_policy, :max_attempts, :on_disconnect,
+    CASE WHEN CAST(:retries AS text) IS NULL THEN 'api' ELSE 'retry' END, :retries
   FROM (SELECT (SELECT epoch FROM mine) AS epoch) m),
 prompts AS (
   INSERT INTO inbox ({INBOX_COLUMNS})
@@ -228,6 +232,7 @@ def _values(
         "recovery_policy": run.recovery_policy,
         "max_attempts": run.max_attempts,
         "on_disconnect": run.on_disconnect,
+        "retries": run.retries,
     }
 
 

@@ -4,14 +4,14 @@ import asyncio
 from dataclasses import fields, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.agent.active import COMPACTED
 from app.agent.state import CARRIED, LoopState
 from app.compaction.window import Window
 from app.domain.usage import Usage
-from app.errors import ContextTooLong
+from app.errors import ContextTooLong, ModelOverloaded
 from tests.agent.test_resume import (
     ANSWERS,
     Talk,
@@ -64,8 +64,24 @@ def test_every_request_is_valid_and_has_the_same_cached_prefix(talk: Talk) -> No
     assert journal.result().total_cost_usd == float(total)
 
 
+def look(tokens: int) -> Answer:
+    return response(call("x"), usage=Usage(input_tokens=tokens))
+
+
+FORGETFUL = Talk(
+    [
+        *(look(464), look(100), ModelOverloaded("busy", category="overloaded", status=529)),
+        *(look(100), *[response(text("end"))] * 30),
+    ],
+    [run_info("run_0", window=Window(600))],
+    (),
+)
+"""The first answer to the request for a summary is no summary, the second is a failure."""
+
+
 @pytest.mark.requirement("loop:resume")
 @settings(max_examples=40, deadline=None)
+@example(FORGETFUL)
 @given(long_talks())
 def test_a_run_resumed_from_any_prefix_ends_as_the_uninterrupted_one(talk: Talk) -> None:
     async def scenario() -> None:

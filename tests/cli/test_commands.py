@@ -71,6 +71,19 @@ async def test_the_status_says_that_a_run_failed(treadle: Run) -> None:
     assert "error_max_turns: " in done.out
 
 
+async def test_a_failed_run_goes_on_under_other_limits(treadle: Run, service: Host) -> None:
+    look = {"tool": "Glob", "input": {"pattern": "*"}}
+    text = scripted(look, look, {"text": "all done"})
+    assert (await treadle("run", text, "--max-turns", "1")).status == 1
+    run_id = (await service.client.get("/v1/runs")).json()["data"][0]["id"]
+    done = await treadle("runs", "retry", run_id, "--resume", "--max-turns", "9")
+    assert done.status == 0, done.err
+    assert "all done" in done.out
+    refused = await treadle("runs", "retry", run_id)
+    assert refused.status == 2
+    assert "run_not_retryable" in refused.err
+
+
 async def test_a_session_goes_on_with_its_context(
     treadle: Run, service: Host, messages_api: Any
 ) -> None:

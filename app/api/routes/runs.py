@@ -23,11 +23,11 @@ from app.api.params import (
 )
 from app.api.repeats import WriteDep, response
 from app.api.schemas.cancels import CancelBody, CancelManyBody, CancelReceipt, CancelReceipts
-from app.api.schemas.run_bodies import RunChangeBody
+from app.api.schemas.run_bodies import RetryBody, RunChangeBody
 from app.api.schemas.runs import RunObject, RunPage
 from app.api.schemas.session_bodies import StartBody
 from app.api.schemas.sessions import Started
-from app.api.starting import STARTED, begin
+from app.api.starting import STARTED, begin, begin_by
 from app.domain.results import Result, ResultSubtype
 from app.runs.callers import Caller
 from app.runs.cancelling import Cancelled, ManyCancelled
@@ -144,6 +144,40 @@ async def stream(
         request=request,
         is_wrapped=envelope,
         is_promised=False,
+    )
+
+
+@router.post(
+    "/v1/runs/{run_id}/retry",
+    status_code=202,
+    response_model=Started,
+    responses=STARTED,
+    operation_id="run_retry",
+    summary="Try a failed run again",
+)
+async def retry(
+    run_id: str,
+    request: Request,
+    service: ServiceDep,
+    caller: CallerDep,
+    write: WriteDep,
+    body: RetryBody | None = None,
+) -> Response:
+    """Make a new run of the newest run of a session, which failed.
+
+    Its prompts are sent again; with `resume` it goes on where it stopped, under new limits. 409 for
+    a run that succeeded, is not over, or is not the newest.
+    """
+    wish = body or RetryBody()
+    run = await service.queries.run(caller.tenant_id, run_id)
+    return await begin_by(
+        lambda once: service.commands.retry(caller, run_id, wish.wish(), once=once),
+        request,
+        service,
+        caller,
+        run.session_id,
+        wish,
+        write,
     )
 
 

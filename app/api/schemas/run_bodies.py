@@ -8,8 +8,9 @@ from pydantic import Field, model_validator
 from app.api.schemas.common import LONGEST_WAIT_S, In, Metadata, MetadataChange, Uuid, example
 from app.api.schemas.prompts import Messages, PromptText, wishes
 from app.domain.options import AgentOptions
-from app.runs.wishes import OnBusy, RunChange, RunWish
+from app.runs.wishes import OnBusy, RetryWish, RunChange, RunWish
 
+Deadline = Annotated[int, Field(ge=1, le=604_800)]
 Priority = Annotated[int, Field(ge=-100, le=100)]
 
 
@@ -43,7 +44,7 @@ class RunBody(In):
     next. `steer`: the prompt goes into the one that goes on, whose options and limits stay."""
     priority: Priority = 0
     """Among the session's waiting runs, the highest comes first."""
-    deadline_seconds: Annotated[int, Field(ge=1, le=604_800)] | None = None
+    deadline_seconds: Deadline | None = None
     """From now, waiting included, until the run is ended as `deadline`."""
     recovery: RecoveryBody = RecoveryBody()
     on_disconnect: Literal["continue", "cancel"] = "continue"
@@ -96,6 +97,31 @@ class PromptBody(RunBody):
     def wish(self) -> RunWish:
         """Give the command's form."""
         return replace(super().wish(), resume_at=self.resume_at)
+
+
+class RetryBody(In):
+    """How a failed run is tried again. What is left out is as the run had it."""
+
+    model_config = example(resume=True, options={"max_turns": 50})
+
+    resume: bool = False
+    """Go on where the run stopped, under new limits and without a new prompt. Else its prompts are
+    sent again."""
+    options: AgentOptions = AgentOptions()
+    """Laid over the run's options. Turns and budget are counted anew in any case."""
+    deadline_seconds: Deadline | None = None
+    """From now, until the new run is ended as `deadline`. Default: none."""
+    on_disconnect: Literal["continue", "cancel"] = "continue"
+    stream: bool = False
+    wait: Annotated[int, Field(ge=0, le=LONGEST_WAIT_S)] = 0
+    """These three as for a new run."""
+    metadata: Metadata | None = None
+
+    def wish(self) -> RetryWish:
+        """Give the command's form."""
+        return RetryWish(
+            self.resume, self.options, self.metadata, self.deadline_seconds, self.on_disconnect
+        )
 
 
 class RunChangeBody(In):

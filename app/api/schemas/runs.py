@@ -86,7 +86,9 @@ class RunObject(Out):
     errors: list[str]
     permission_denials: list[dict[str, Any]]
     origin: str
+    """What began it: `api`, `retry`, `task-notification`. More words may come."""
     parent_run_id: str | None
+    """The run that it tries again, or follows."""
     metadata: dict[str, str]
     cancel_requested_at: str | None
     recovery: Recovery
