@@ -166,6 +166,25 @@ REQUIREMENTS: dict[str, Requirement] = {
     "loop:cancel-kills-tools": Requirement("Cancelling kills running tools and waits.", "ours"),
     "loop:cancel-closes-model": Requirement("Cancelling closes the model's stream.", "ours"),
     # -- project context ----------------------------------------------------------------------
+    "skill:found": Requirement(
+        "Skills and commands of a workspace are found by the names of their places.", "tools 15"
+    ),
+    "skill:chosen": Requirement(
+        "Options choose which skills may be used; a setting source brings them all.", "tools 15"
+    ),
+    "skill:hostile": Requirement(
+        "A workspace's skills lead nowhere else, and are bounded in number and size.", "ours"
+    ),
+    "skill:load": Requirement(
+        "A skill is loaded when it is called: its text once, and again when it differs.", "tools 15"
+    ),
+    "skill:arguments": Requirement(
+        "Arguments stand where the text of a skill wants them.", "tools 15"
+    ),
+    "skill:announced": Requirement(
+        "The model is told of skills by a line each, where the cached prefix stays as it is.",
+        "tools 15",
+    ),
     "context:system-prompt": Requirement(
         "The system prompt is the client's, or ours with what it appends; nothing else.",
         "loop 14.2",
@@ -276,10 +295,6 @@ REQUIREMENTS: dict[str, Requirement] = {
     # -- commands in the background ---------------------------------------------------------
     "tools:background": Requirement(
         "A command in the background outlives its run; its end begins a turn.", "loop 13.3"
-    ),
-    "tools:long-results": Requirement(
-        "A long result is stored, shown in part, and read whole by its message's uuid.",
-        "tools 0.5, api 7",
     ),
     "tools:tasks": Requirement(
         "The list of tasks is the session's: resumed, moved, forked, read over HTTP.", "api 7"

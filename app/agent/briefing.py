@@ -1,10 +1,11 @@
 """The words in which a briefing reaches the model."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from app.domain.blocks import TextBlock, encode_block
 from app.domain.briefing import Briefing, News
+from app.domain.skills import SkillNote
 
 _INSTRUCTIONS = (
     "The people of this project left instructions in files of its workspace. Follow them where "
@@ -15,6 +16,12 @@ _NEWER = (
     "count from here on. As before, the user comes first, and they cannot give you permissions."
 )
 _GONE = "Instructions of these files count no longer:"
+_SKILLS = (
+    "Skills: how work of a certain kind is done here. When one fits the task, load it with the "
+    "Skill tool before you begin."
+)
+_SKILLS_NOW = "The skills that can be loaded have changed. Now they are:"
+_NO_SKILLS = "There are no skills to load any more."
 _ENVIRONMENT = "Where you work:"
 _ENVIRONMENT_NOW = "Where you work now:"
 _TAG = re.compile(r"<(?=\s*/?\s*system-reminder)", re.IGNORECASE)
@@ -28,6 +35,8 @@ def opening_blocks(briefing: Briefing) -> tuple[bytes, ...]:
     blocks: list[bytes] = []
     if briefing.files:
         blocks.append(_reminder(_INSTRUCTIONS, *_sections(briefing.files)))
+    if listing := _listing(briefing.skills):
+        blocks.append(_reminder(f"{_SKILLS}\n{listing}"))
     if briefing.environment:
         blocks.append(_reminder(f"{_ENVIRONMENT}\n{briefing.environment}"))
     return tuple(blocks)
@@ -40,9 +49,17 @@ def news_block(news: News) -> bytes:
         parts += (_NEWER, *_sections(news.files))
     if news.gone:
         parts.append("\n".join((_GONE, *news.gone)))
+    if news.skills is not None:
+        listing = _listing(news.skills)
+        parts.append(f"{_SKILLS_NOW}\n{listing}" if listing else _NO_SKILLS)
     if news.environment is not None:
         parts.append(f"{_ENVIRONMENT_NOW}\n{news.environment}")
     return _reminder(*parts)
+
+
+def _listing(skills: Iterable[SkillNote]) -> str:
+    """Give a line for each skill that the model may load."""
+    return "\n".join(f"- {note.shown}: {note.description}" for note in skills if note.for_model)
 
 
 def _sections(files: Mapping[str, str]) -> Iterator[str]:

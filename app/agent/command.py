@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from app.domain.messages import Prompt
 
 COMPACT = "compact"
+LOCAL_COMMANDS = (COMPACT,)
+"""By name, as `init` lists them."""
 COMMAND = "command"
 """Fact on the prompt that is a command."""
 COMMAND_SAID = "command_said"

@@ -126,7 +126,7 @@ def interrupted(
     """
     open_calls = state.open_calls
     marker = INTERRUPT_MARKER_TOOLS if open_calls else INTERRUPT_MARKER
-    ledger = (row_of_cut(partial, effects),) if partial else lost_summary(state, effects)
+    ledger = (_estimate(partial, effects),) if partial else lost_summary(state, effects)
     return result_batch(
         state.apply(Batch(ledger=ledger)),
         effects,
@@ -314,8 +314,7 @@ def lost_summary(state: LoopState, effects: Stamps) -> tuple[LedgerRow, ...]:
     )
 
 
-def row_of_cut(partial: PartialResponse, effects: Stamps) -> LedgerRow:
-    """Give the ledger row of a response that was cut off: an estimate."""
+def _estimate(partial: PartialResponse, effects: Stamps) -> LedgerRow:
     usage = partial.usage
     return LedgerRow(
         model=partial.model,

@@ -24,7 +24,6 @@ from app.agent.steps import (
 )
 from app.agent.task_notes import with_ends_told
 from app.agent.tool_step import refuse_tools, run_tools
-from app.domain.journal import Batch
 
 
 async def run_agent(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
@@ -35,10 +34,6 @@ async def run_agent(state: LoopState, effects: Effects) -> AsyncGenerator[Advanc
     generator stops tools and the model request that are under way.
     """
     while state.result is None:
-        if rows := effects.side.settle():
-            settled = state.after(Batch(ledger=rows))
-            yield settled
-            state = settled.state
         async with aclosing(perform(next_step(state), state, effects)) as advances:
             async for advance in advances:
                 yield advance

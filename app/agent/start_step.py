@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from app.agent.command import COMMAND, COMPACT, compact_instructions
+from app.agent.command import COMMAND, COMPACT, LOCAL_COMMANDS, compact_instructions
 from app.agent.draft import BRIEFING
 from app.agent.effects import Stamps
 from app.agent.notices import opening_notices
@@ -11,6 +11,7 @@ from app.agent.state import LoopState
 from app.domain.briefing import Briefing
 from app.domain.journal import Batch, Entry
 from app.domain.messages import InitMessage, Prompt, UserContent, UserMessage, wire_time
+from app.domain.skills import SkillNote
 from app.domain.tools import ToolSpec
 
 
@@ -27,7 +28,8 @@ def opening(
     """
     news = briefing.since(state.briefing)
     init = Entry.of(
-        _init(state, tools, effects, prompts), {BRIEFING: news.to_json()} if news else None
+        _init(state, tools, effects, prompts, briefing.skills),
+        {BRIEFING: news.to_json()} if news else None,
     )
     before = (init, *opening_notices(state, effects))
     return take_in(prompts, state, effects, before=before)
@@ -51,7 +53,11 @@ def take_in(
 
 
 def _init(
-    state: LoopState, tools: Sequence[ToolSpec], effects: Stamps, prompts: Sequence[Prompt]
+    state: LoopState,
+    tools: Sequence[ToolSpec],
+    effects: Stamps,
+    prompts: Sequence[Prompt],
+    skills: Sequence[SkillNote],
 ) -> InitMessage:
     run = state.run
     return InitMessage(
@@ -60,6 +66,8 @@ def _init(
         cwd=shell_cwd(state),
         tools=[spec.name for spec in tools],
         model=run.options.model or "",
+        slash_commands=[*LOCAL_COMMANDS, *(note.name for note in skills if note.for_user)],
+        skills=[note.name for note in skills if not note.is_command],
         permissionMode=run.options.permission_mode,
         apiKeySource=run.api_key_source,
         claude_code_version=run.version,

@@ -11,7 +11,6 @@ leaves the newest run's.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from typing import Any
 
 from app.agent.carried import Carrier
@@ -203,12 +202,6 @@ class LoopState:
     def is_over_budget(self) -> bool:
         budget = self.run.options.max_budget_usd
         return budget is not None and self.spend.cost_usd >= budget
-
-    @property
-    def budget_left_usd(self) -> Decimal | None:
-        """What the run may still spend; None: there is no budget."""
-        budget = self.run.options.max_budget_usd
-        return None if budget is None else budget - self.spend.cost_usd
 
     def request_messages(self) -> tuple[ContextMessage, ...]:
         """Give the conversation as a request holds it: roles alternate, results in call order."""

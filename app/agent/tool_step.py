@@ -15,8 +15,7 @@ from typing import Literal
 from app.agent.draft import BRIEFING
 from app.agent.effects import Effects
 from app.agent.finish_step import plain_usd
-from app.agent.notices import budget_warnings
-from app.agent.results import LOST_TEXT, result_entry
+from app.agent.results import LOST_TEXT, note_entry, result_entry
 from app.agent.state import Advance, LoopState
 from app.agent.structured import OUTPUT_FACT
 from app.agent.task_notes import task_started, task_stopped
@@ -40,13 +39,11 @@ async def run_tools(
 ) -> AsyncGenerator[Advance]:
     """Run the open calls of a response; yield results that are ready, together."""
     for group in _groups(calls, effects):
-        effects.side.allow(state.budget_left_usd)
         running = Calls(state, effects)
         running.start(group)
         try:
             while entries := await running.finished():
-                rows = effects.side.settle()
-                advance = state.after(Batch(entries, rows, events=budget_warnings(rows, state)))
+                advance = state.after(Batch(entries))
                 yield advance
                 state = advance.state
         finally:
@@ -133,6 +130,7 @@ async def carry_out(block: ToolUseBlock, state: LoopState, effects: Effects) -> 
     return (
         *_told_of_tasks(result, call, state, effects),
         result_entry(call.id, result, state, effects, decision=decision, facts=facts),
+        *(note_entry(text, state, effects, is_synthetic=True) for text in result.notes),
     )
 
 

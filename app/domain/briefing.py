@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.domain.skills import SkillNote
+
 
 @dataclass(frozen=True, slots=True)
 class News:
@@ -19,22 +21,34 @@ class News:
     """New and changed ones."""
     gone: tuple[str, ...] = ()
     """Paths whose instructions count no longer."""
+    skills: tuple[SkillNote, ...] | None = None
+    """All that there are now. None when they are as they were."""
 
     def __bool__(self) -> bool:
-        return bool(self.environment is not None or self.files or self.gone)
+        is_placed = self.environment is not None or self.skills is not None
+        return bool(is_placed or self.files or self.gone)
 
     def to_json(self) -> dict[str, Any]:
         """Give the form stored in the journal's private `facts` column."""
-        return {
+        json: dict[str, Any] = {
             "environment": self.environment,
             "files": [*self.files.items()],
             "gone": self.gone,
         }
+        if self.skills is not None:
+            json["skills"] = [note.to_json() for note in self.skills]
+        return json
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> "News":
         """Read what `to_json` wrote."""
-        return News(value["environment"], dict(value["files"]), tuple(value["gone"]))
+        skills = value.get("skills")
+        return News(
+            value["environment"],
+            dict(value["files"]),
+            tuple(value["gone"]),
+            None if skills is None else tuple(map(SkillNote.from_json, skills)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +59,8 @@ class Briefing:
     """Facts of the place and the day, one a line."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Project instructions: the text by its path in the agent's view, in the order to read."""
+    skills: tuple[SkillNote, ...] = ()
+    """Skills and commands that can be loaded."""
 
     def since(self, older: "Briefing") -> News:
         """Give what this briefing says beyond `older`."""
@@ -53,16 +69,19 @@ class Briefing:
             None if is_same else self.environment,
             {path: text for path, text in self.files.items() if older.files.get(path) != text},
             tuple(path for path in older.files if path not in self.files),
+            None if self.skills == older.skills else self.skills,
         )
 
     def unknown(self, told: News) -> News:
         """Give what of `told` this briefing does not say already."""
         files = {path: text for path, text in told.files.items() if self.files.get(path) != text}
         is_known = told.environment == self.environment
-        return News(None if is_known else told.environment, files, told.gone)
+        skills = None if told.skills == self.skills else told.skills
+        return News(None if is_known else told.environment, files, told.gone, skills)
 
     def plus(self, news: News) -> "Briefing":
         """Give the briefing after `news`."""
         kept = {path: text for path, text in self.files.items() if path not in news.gone}
         environment = self.environment if news.environment is None else news.environment
-        return Briefing(environment, {**kept, **news.files})
+        skills = self.skills if news.skills is None else news.skills
+        return Briefing(environment, {**kept, **news.files}, skills)

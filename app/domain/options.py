@@ -53,7 +53,6 @@ UNSUPPORTED_DEFAULTS: Mapping[str, Any] = {
     "session_store": None,
     "session_store_flush": "batched",
     "settings": None,
-    "skills": None,
     "stderr": None,
     "strict_mcp_config": False,
     "user": None,
@@ -85,6 +84,7 @@ def _known_mode(mode: object) -> object:
     return mode
 
 
+SkillName = Annotated[str, Field(min_length=1, max_length=64)]
 Beta = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 BareNames = Annotated[list[str], AfterValidator(_bare_names)]
 
@@ -158,6 +158,9 @@ class AgentOptions(BaseModel):
     that calls touch. `local`: `CLAUDE.local.md` beside them. `user` names nothing in a service.
     Settings, hooks and servers in a workspace's files are never applied.
     """
+    skills: Literal["all"] | list[SkillName] | None = None
+    """Skills of the workspace that may be used, by their folders' names. Default: all. They belong
+    to the setting source `project`; the tool `Skill` loads them."""
     tools: list[str] | None = None
     """Exactly these tools are offered. Default: all."""
     allowed_tools: BareNames = []

@@ -64,12 +64,15 @@ class ToolMemory:
     files: Mapping[str, FileSeen] = field(default_factory=dict)
     work: Items = field(default_factory=dict)
     """What the agent means to do, deleted items included."""
+    skills: Mapping[str, str] = field(default_factory=dict)
+    """Skills whose text stands in the conversation, and a hash of that text."""
 
     def plus(self, facts: "ToolFacts") -> "ToolMemory":
         """Give the memory after a call that reported `facts`."""
         files = {**self.files, **facts.files} if facts.files else self.files
         work = {**self.work, **facts.work} if facts.work else self.work
-        return ToolMemory(facts.cwd or self.cwd, files, work)
+        skills = {**self.skills, **facts.skills} if facts.skills else self.skills
+        return ToolMemory(facts.cwd or self.cwd, files, work, skills)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +83,11 @@ class ToolFacts:
     files: Mapping[str, FileSeen] = field(default_factory=dict)
     work: Items = field(default_factory=dict)
     """Items that are new, or otherwise than before."""
+    skills: Mapping[str, str] = field(default_factory=dict)
+    """Skills that were loaded, each with a hash of its text."""
 
     def __bool__(self) -> bool:
-        return bool(self.cwd or self.files or self.work)
+        return bool(self.cwd or self.files or self.work or self.skills)
 
     def to_json(self) -> dict[str, Any]:
         """Give the form stored in the journal's private `facts` column."""
@@ -92,6 +97,8 @@ class ToolFacts:
         }
         if self.work:
             facts["work"] = [item.to_json() for item in self.work.values()]
+        if self.skills:
+            facts["skills"] = dict(self.skills)
         return facts
 
     @staticmethod
@@ -103,29 +110,8 @@ class ToolFacts:
             value.get("cwd"),
             {p: FileSeen(*seen) for p, seen in files.items()},
             {item.id: item for item in work},
+            value.get("skills") or {},
         )
-
-
-STORED = "stored"
-"""Fact on the message of a result that is stored: its `StoredOutput`."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredOutput:
-    """A file of the session that holds a whole output."""
-
-    path: str
-    """In the agent's view; Read takes it."""
-    size_bytes: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Give the form stored in the journal's private `facts` column."""
-        return {"path": self.path, "size_bytes": self.size_bytes}
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> "StoredOutput":
-        """Read what `to_json` wrote."""
-        return StoredOutput(value["path"], value["size_bytes"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,5 +129,5 @@ class ToolResult:
     """What goes on in the background from now on."""
     stopped: str | None = None
     """The id of the background task that the call ended."""
-    stored: StoredOutput | None = None
-    """Where all of it is, when `content` is only a part."""
+    notes: tuple[str, ...] = ()
+    """Texts that the model is given behind the result, each as a message of its own."""

@@ -17,6 +17,7 @@ from app.errors import ToolFailed
 from app.tools.encoding import decode
 from app.tools.git_state import git_state
 from app.tools.imports import imports
+from app.tools.skills import Shelf
 from app.tools.workspace import Workspace
 
 MAX_FILE_BYTES = 48 * 1024
@@ -43,6 +44,8 @@ class Project:
     workspace: Workspace
     clock: Clock
     platform: str
+    shelf: Shelf
+    """Skills and commands."""
     sources: Collection[SettingSource] | None = None
     """None means all."""
     _seen_folders: set[str] = field(default_factory=set)
@@ -56,7 +59,9 @@ class Project:
             if path in self._instructions_like(path):
                 reading.take(path)
         return Briefing(
-            environment(self.clock, cwd, self.platform, git_state(self.workspace)), reading.files
+            environment(self.clock, cwd, self.platform, git_state(self.workspace)),
+            reading.files,
+            self.shelf.notes(),
         )
 
     async def near(self, paths: Iterable[str], known: Briefing) -> News:

@@ -13,6 +13,7 @@ from app.domain.tools import JsonValue, ToolMemory, ToolResult, ToolSpec
 from app.sandbox.driver import Sandbox
 from app.tools.decoder import Decoder
 from app.tools.shells import Shells
+from app.tools.skills import Shelf
 from app.tools.workspace import Workspace
 
 
@@ -21,9 +22,6 @@ class ToolInput(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-
-MOST_CHARS = 50_000
-"""Of text in a result, unless a tool says otherwise."""
 
 InputT = TypeVar("InputT", bound=ToolInput)
 
@@ -38,6 +36,8 @@ class ToolContext:
     """Commands."""
     memory: ToolMemory
     """What earlier calls of the session left."""
+    shelf: Shelf
+    """Skills and commands."""
     decoder: Decoder = field(default_factory=Decoder)
     """Images and documents."""
     shells: Shells = field(default_factory=Shells)
@@ -62,8 +62,6 @@ class Tool(Generic[InputT]):
     run: Callable[[InputT, ToolContext], Awaitable[ToolResult]]
     aliases: tuple[str, ...] = ()
     """Older names, by which it may be called too. They are not offered."""
-    most_chars: int | None = MOST_CHARS
-    """Of text in a result: more is stored, and its beginning shown. None: it sees to that itself."""
 
 
 def tool(
@@ -77,7 +75,6 @@ def tool(
     told_defaults: Mapping[str, JsonValue] | None = None,
     is_internal: bool = False,
     aliases: tuple[str, ...] = (),
-    most_chars: int | None = MOST_CHARS,
 ) -> Callable[[Callable[[InputT, ToolContext], Awaitable[ToolResult]]], Tool[InputT]]:
     """Make a tool of an async function `(input, context) -> ToolResult`."""
     schema = _schema(input_model)
@@ -93,7 +90,7 @@ def tool(
             told_defaults=told_defaults or {},
             is_internal=is_internal,
         )
-        return Tool(spec, input_model, run, aliases, most_chars)
+        return Tool(spec, input_model, run, aliases)
 
     return make
 

@@ -12,7 +12,7 @@ from app.sandbox.driver import Sandbox
 from app.tools.decoder import Decoder
 from app.tools.inputs import parse_input
 from app.tools.shells import Shells
-from app.tools.stored_output import shortened
+from app.tools.skills import Shelf
 from app.tools.tool import Tool, ToolContext, ToolInput
 from app.tools.workspace import Workspace
 
@@ -36,6 +36,7 @@ class Toolbox:
         shells: Shells | None = None,
         disabled: frozenset[str] = frozenset(),
         decoder: Decoder | None = None,
+        shelf: Shelf | None = None,
     ) -> None:
         """`disabled` names tools that exist but are not on offer; they are left out of `tools`."""
         offered = [tool for tool in tools if tool.spec.name not in disabled]
@@ -47,6 +48,7 @@ class Toolbox:
         self._sandbox = sandbox
         self._disabled = disabled
         self._decoder = decoder or Decoder()
+        self._shelf = shelf or Shelf(workspace)
 
     def specs(self) -> Sequence[ToolSpec]:
         return self._specs
@@ -65,16 +67,9 @@ class Toolbox:
     async def call(self, call: ToolCall, memory: ToolMemory) -> ToolResult:
         try:
             tool, given = self._prepared(call)
-        except ToolFailed as error:
-            return _failure(error)
-        context = ToolContext(self._workspace, self._sandbox, memory, self._decoder, self._shells)
-        result = await self._run(tool, given, context, call)
-        return await shortened(result, tool.most_chars, self._workspace)
-
-    async def _run(
-        self, tool: Tool[Any], given: ToolInput, context: ToolContext, call: ToolCall
-    ) -> ToolResult:
-        try:
+            context = ToolContext(
+                self._workspace, self._sandbox, memory, self._shelf, self._decoder, self._shells
+            )
             result = await tool.run(given, context)
         except ToolFailed as error:
             return _failure(error)
@@ -112,4 +107,5 @@ def _presentable(result: ToolResult, name: str) -> ToolResult:
         result,
         content=content or f"({name} completed with no output)",
         structured=printable_value(result.structured),
+        notes=tuple(map(printable, result.notes)),
     )

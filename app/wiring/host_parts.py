@@ -1,11 +1,14 @@
 """What a host offers to runs: workspace, sandbox, tools and model of each."""
 
 import asyncio
+import logging
+import os
 import platform
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from app.agent.effects import Clock, Effects, Inbox, Model, Models
 from app.agent.retries import RetryRules
@@ -14,7 +17,12 @@ from app.compaction.window import Window
 from app.domain.briefing import Briefing
 from app.domain.options import AgentOptions
 from app.domain.tools import ToolSpec
-from app.errors import NoProvider, WorkspaceUnavailable
+from app.errors import (
+    ConfigError,
+    NoProvider,
+    ValidationFailed,
+    WorkspaceUnavailable,
+)
 from app.permissions.decide import Permissions
 from app.providers.catalog import ModelCatalog
 from app.providers.registry import DEMO_MODEL, ProviderSet
@@ -23,8 +31,13 @@ from app.runs.live import Hub
 from app.runs.prepared import PreparedToolbox
 from app.runs.previews import live_previews
 from app.runs.progress import ToldToolbox
-from app.runs.side_model import SmallModel
+from app.runs.workspaces import WorkspaceRules
+from app.sandbox.bubblewrap import BubblewrapSandbox
+from app.sandbox.dirs import check_reachable, make_session_dirs, session_dirs
+from app.sandbox.driver import Sandbox, SessionDirs
 from app.sandbox.guarded_http import Guard
+from app.sandbox.programs import Programs
+from app.sandbox.unsandboxed import Unsandboxed
 from app.store.engine import Database
 from app.store.journal import Lease
 from app.store.queue import Claim
@@ -33,10 +46,13 @@ from app.tools.decoder import Decoder
 from app.tools.git_state import NO_REPOSITORY
 from app.tools.project import Project, environment
 from app.tools.shells import Shells
+from app.tools.skills import Shelf
 from app.tools.structured_output import OutputToolbox, output_spec
 from app.tools.tool import Tool
 from app.tools.toolbox import Toolbox
-from app.wiring.folders import Folders
+from app.tools.workspace import Workspace
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +64,20 @@ class SystemStamps:
 
 
 @dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a session works on this host, and as whom."""
+
+    dirs: SessionDirs
+    uid: int | None
+    gid: int | None
+
+
+def _unavailable(error: Exception) -> WorkspaceUnavailable:
+    log.warning("The workspace cannot be opened: %s", error)
+    return WorkspaceUnavailable("The session's workspace is not available here.")
+
+
+@dataclass(frozen=True, slots=True)
 class HostParts:
     """What this host offers to runs: fits `runs.execute.Parts`."""
 
@@ -56,7 +86,11 @@ class HostParts:
     hub: Hub
     providers: ProviderSet
     tools: Sequence[Tool[Any]]
-    folders: Folders
+    sessions_dir: Path
+    programs: Programs
+    rules: WorkspaceRules
+    sandbox: Literal["bubblewrap", "none"]
+    sandbox_uid: int
     api_key_source: str
     retries: RetryRules
     tool_progress_s: float
@@ -68,8 +102,6 @@ class HostParts:
     decoder: Decoder
     guard: Guard
     """For requests to places that strangers name."""
-    small_model: str | None
-    """What is asked beside a run's conversation; None: its own model."""
 
     def describe(self, lease: Lease, work: Work) -> RunInfo:
         options = AgentOptions.model_validate(dict(work.options))
@@ -80,10 +112,10 @@ class HostParts:
             session_id=lease.session_id,
             run_id=lease.run_id,
             options=options,
-            cwd=self.folders.root(work.workspace),
+            cwd=self._root(work),
             api_key_source="demo" if options.model == DEMO_MODEL else self.api_key_source,
             version=f"{self.version} (Treadle)",
-            sandbox=self.folders.sandbox,
+            sandbox=self.sandbox,
             retries=self.retries,
             max_output_attempts=self.max_output_attempts,
             window=Window(self.stamps.models.limits(model).context_window, self.auto_compact),
@@ -101,11 +133,7 @@ class HostParts:
     @property
     def _platform(self) -> str:
         name = platform.system()
-        return (
-            name
-            if self.folders.sandbox == "none"
-            else f"{name}; commands run in a sandbox, offline"
-        )
+        return name if self.sandbox == "none" else f"{name}; commands run in a sandbox, offline"
 
     def specs(self, info: RunInfo) -> Sequence[ToolSpec]:
         specs = offered(self.tools, info.options)
@@ -118,50 +146,53 @@ class HostParts:
     ) -> AsyncIterator[Effects]:
         options = info.options
         if options.permission_mode == "bypassPermissions" and not (
-            work.allows_bypass and self.folders.sandbox == "bubblewrap"
+            work.allows_bypass and self.sandbox == "bubblewrap"
         ):
             raise WorkspaceUnavailable("bypassPermissions is not allowed on this host any more.")
         lease = claim.lease
-        place = self.folders.place(work.workspace)
+        place = self._place(work)
         with (
-            self.folders.workspace(place) as workspace,
+            self._workspace(place) as workspace,
             live_previews(self.hub, self.stamps.clock, lease) as previews,
         ):
+            disabled = _disabled(self.tools, options)
+            shelf = Shelf(
+                workspace,
+                options.setting_sources,
+                None if options.skills == "all" else options.skills,
+                is_offered="Skill" not in disabled,
+            )
             prepared = PreparedToolbox(
                 Toolbox(
                     self.tools,
                     workspace,
-                    self.folders.commands(place),
+                    self._sandbox(place),
                     shells=shells,
-                    disabled=_disabled(self.tools, options),
+                    disabled=disabled,
                     decoder=self.decoder,
+                    shelf=shelf,
                 ),
-                lambda: asyncio.to_thread(self.folders.prepare, work.workspace, place),
+                lambda: asyncio.to_thread(self._prepare, work, place),
             )
-            model = self._model(options)
-            side = self._side(options, model, info)
             told = ToldToolbox(prepared, previews, self.tool_progress_s)
             output = options.output_format
             yield Effects(
-                model=model,
+                model=self._model(options),
                 tools=OutputToolbox(told, output.json_schema) if output else told,
                 gate=RuleGate(Permissions.of(options)),
                 inbox=inbox,
                 place=Project(
-                    workspace, self.stamps.clock, self._platform, options.setting_sources
+                    workspace,
+                    self.stamps.clock,
+                    self._platform,
+                    shelf,
+                    options.setting_sources,
                 ),
                 tasks=shells,
                 previews=previews,
                 models=self.stamps.models,
                 clock=self.stamps.clock,
-                side=side,
             )
-
-    def _side(self, options: AgentOptions, model: Model, info: RunInfo) -> SmallModel:
-        own = options.model or ""
-        is_small = self.small_model is not None and own != DEMO_MODEL
-        names = dict.fromkeys([*([self.small_model or ""] if is_small else []), own])
-        return SmallModel(model, tuple(names), self.stamps, self.retries, info.session_id)
 
     def _model(self, options: AgentOptions) -> Model:
         try:
@@ -170,6 +201,45 @@ class HostParts:
         except NoProvider as error:
             raise WorkspaceUnavailable(error.detail) from None
         return self.providers
+
+    def _root(self, work: Work) -> str:
+        if self.sandbox == "bubblewrap":
+            return "/workspace"
+        folder = work.workspace.get("path") or self.sessions_dir / work.workspace["token"] / "ws"
+        return str(folder)
+
+    def _place(self, work: Work) -> "_Place":
+        """Look where the session works. Raises `WorkspaceUnavailable`."""
+        uid = self.sandbox_uid if os.geteuid() == 0 and self.sandbox == "bubblewrap" else None
+        dirs = session_dirs(self.sessions_dir, work.workspace["token"])
+        if (path := work.workspace.get("path")) is None:
+            return _Place(dirs, uid, uid)
+        try:
+            folder = self.rules.allowed(path)
+            owner = folder.stat()
+            if uid is None:
+                return _Place(SessionDirs(folder, dirs.tmp, dirs.home), None, None)
+            uid, gid = owner.st_uid or uid, owner.st_gid or uid
+            check_reachable(folder, uid=uid)
+        except (ValidationFailed, ConfigError, OSError) as error:
+            raise _unavailable(error) from None
+        return _Place(SessionDirs(folder, dirs.tmp, dirs.home), uid, gid)
+
+    def _prepare(self, work: Work, place: "_Place") -> None:
+        """Make the session's folders. Blocking. Raises `WorkspaceUnavailable`."""
+        try:
+            make_session_dirs(self.sessions_dir, work.workspace["token"], uid=place.uid)
+        except OSError as error:
+            raise _unavailable(error) from None
+
+    def _workspace(self, place: "_Place") -> Workspace:
+        make = Workspace.sandboxed if self.sandbox == "bubblewrap" else Workspace.bare
+        return make(place.dirs, uid=place.uid, gid=place.gid)
+
+    def _sandbox(self, place: "_Place") -> Sandbox:
+        if self.sandbox == "bubblewrap":
+            return BubblewrapSandbox(place.dirs, self.programs, place.uid, place.gid)
+        return Unsandboxed(place.dirs, self.programs, place.uid, place.gid)
 
 
 def offered(tools: Sequence[Tool[Any]], options: AgentOptions) -> Sequence[ToolSpec]:

@@ -33,7 +33,6 @@ from tests.contracts.engine_seam import Pen
 from tests.fakes.effects import (
     AllowAll,
     FakeTasks,
-    NoSideModel,
     RecordingPreviews,
     ScriptedToolbox,
     SmallModels,
@@ -216,7 +215,6 @@ class Attempt:
             previews=RecordingPreviews(),
             models=SmallModels(),
             clock=world.store.clock,
-            side=NoSideModel(),
         )
         # No heartbeat is ever fresh: before it starts anything, each attempt asks.
         return watched(effects, Ownership(0.0, renew), Activity())

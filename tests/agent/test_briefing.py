@@ -8,6 +8,7 @@ import pytest
 from app.agent.state import LoopState
 from app.domain.briefing import Briefing, News
 from app.domain.model import ModelRequest
+from app.domain.skills import SkillNote
 from app.domain.tools import FileSeen, ToolCall, ToolFacts, ToolMemory, ToolResult
 from tests.agent.schedule import sent
 from tests.fakes.effects import (
@@ -63,6 +64,28 @@ async def test_instructions_and_then_the_environment_stand_before_the_first_prom
 
 async def test_nothing_to_tell_is_no_block() -> None:
     assert await told(Briefing()) == [[["hello"]]]
+
+
+REVIEW = SkillNote("review", "Look at a change", "pr-review")
+HIDDEN = SkillNote("ship", "Ship it", for_model=False)
+
+
+@pytest.mark.requirement("skill:announced")
+async def test_skills_that_the_model_may_load_are_listed_before_the_first_prompt() -> None:
+    [[[listing, prompt]]] = await told(Briefing(skills=(REVIEW, HIDDEN)))
+    assert prompt == "hello"
+    assert listing.endswith("\n- review (pr-review): Look at a change\n</system-reminder>")
+    assert await told(Briefing(skills=(HIDDEN,))) == [[["hello"]]]
+
+
+@pytest.mark.requirement("skill:announced")
+async def test_a_later_run_hears_of_skills_only_when_they_changed() -> None:
+    was = Briefing(skills=(REVIEW,))
+    more = Briefing(skills=(REVIEW, SkillNote("count", "Count words")))
+    *_, same, other, none = await told(was, was, more, Briefing())
+    assert same[-1] == ["hello"]
+    assert "- count: Count words\n" in other[-1][0]
+    assert "no skills" in none[-1][0]
 
 
 @pytest.mark.requirement("context:injected")
@@ -147,6 +170,8 @@ INIT = (
         News(),
         News("here", {"a": "A", "b": "B"}, ("c",)),
         News("", {}, ()),
+        News(skills=()),
+        News("here", skills=(SkillNote("a", "A", "b", is_command=True, for_model=False),)),
     ],
 )
 def test_news_survives_the_journal(news: News) -> None:
@@ -162,7 +187,12 @@ def test_news_are_told_once() -> None:
 
 def test_a_briefing_after_its_news_is_the_newer_one() -> None:
     older = Briefing("a", {"x": "1", "y": "2"})
-    for newer in (older, Briefing("b", {"y": "2"}), Briefing("a", {"x": "3", "y": "2", "z": "4"})):
+    for newer in (
+        older,
+        Briefing("b", {"y": "2"}),
+        Briefing("a", {"x": "3", "y": "2", "z": "4"}),
+        Briefing("a", older.files, (SkillNote("s", "S"),)),
+    ):
         news = newer.since(older)
         assert bool(news) == (newer != older)
         assert older.plus(news) == newer

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
+import orjson
 import pytest
 
 from app.agent.loop import run_agent
@@ -341,6 +342,20 @@ async def test_what_a_call_saw_is_known_to_the_next_one_and_to_the_next_run() ->
         effects([response(call("c", "Change")), DONE], tools=tools), run_info("run_2"), journal
     )
     assert seen == [None, "/workspace/a", "/workspace/b"]
+
+
+@pytest.mark.requirement("skill:load")
+async def test_a_note_follows_its_result_as_a_message_of_its_own() -> None:
+    async def load(_: ToolCall, __: ToolMemory) -> ToolResult:
+        return ToolResult("loaded", facts=ToolFacts(skills={"s": "1"}), notes=("Do it so.",))
+
+    model = ScriptedModel([response(call("a"), call("b")), DONE])
+    journal = await play(effects(model, tools=ScriptedToolbox(run=load)))
+    notes = [m for m in journal.messages() if isinstance(m, UserMessage) and m.isSynthetic]
+    assert [note.message.content for note in notes] == [[text("Do it so.")]] * 2
+    blocks = [orjson.loads(block) for block in model.requests[1].messages[-1].blocks]
+    assert [block["type"] for block in blocks] == ["tool_result"] * 2 + ["text"] * 2
+    assert journal.state(run_info()).memory.skills == {"s": "1"}
 
 
 @pytest.mark.requirement("loop:cancel-kills-tools")

@@ -20,6 +20,7 @@ SET: dict[str, Any] = {
     "fallback_model": "other",
     "system_prompt": "Be short.",
     "setting_sources": ["project", "local"],
+    "skills": ["review"],
     "tools": ["Read"],
     "allowed_tools": ["Read", "mcp__a-b__c_d"],
     "disallowed_tools": ["Bash"],

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -226,3 +227,36 @@ async def test_a_hostile_repository_runs_nothing(twins: Twins) -> None:
     await twins.run("hello", await twins.session(folder))
     assert "branch main, without a commit" in texts(twins.api.bodies()[0]["messages"][0])[0]
     assert not (folder.ws / "was-run").exists()
+
+
+@pytest.mark.requirement("skill:announced")
+@pytest.mark.requirement("skill:load")
+async def test_a_skill_is_announced_loaded_and_known_on_another_host(twins: Twins) -> None:
+    skill = "---\ndescription: Count words\nallowed-tools: Bash\n---\nRun wc on $0."
+    folder = twins.folder(**{".claude/skills/count/SKILL.md": skill})
+    folder.put(".claude/commands/ship.md", "Ship.")
+    session = await twins.session(folder)
+    load = {"tool": "Skill", "input": {"skill": "count", "args": "a.txt"}}
+    await twins.run(scripted(load, {"text": "1"}), session, allowed_tools=[])
+    await twins.run(scripted(load, {"text": "2"}, text="x"), session, on=1, allowed_tools=[])
+    bodies = twins.api.bodies()
+    listing = texts(bodies[0]["messages"][0])[0]
+    assert "- count: Count words\n- ship: Ship." in listing
+    [text] = texts(bodies[1]["messages"][2])
+    assert text.endswith("/workspace/.claude/skills/count\n\nRun wc on a.txt.")
+    assert "Run wc" not in json.dumps(bodies[3]["messages"][5:])
+    for before, after in pairwise(bodies):
+        assert pieces(after)[: len(pieces(before))] == pieces(before)
+    shown = await messages(twins.hosts[0].client, session)
+    assert shown[0]["skills"] == ["count"]
+    assert shown[0]["slash_commands"][-2:] == ["count", "ship"]
+
+
+@pytest.mark.requirement("skill:chosen")
+async def test_a_run_without_the_tool_is_told_of_no_skill(twins: Twins) -> None:
+    session = await twins.session(twins.folder(**{".claude/skills/a/SKILL.md": "A."}))
+    await twins.run("hello", session, disallowed_tools=["Skill"])
+    await twins.run("hello", session, skills=[])
+    assert "- a: A." not in json.dumps(twins.api.bodies())
+    shown = await messages(twins.hosts[0].client, session)
+    assert [message["skills"] for message in shown if "skills" in message] == [["a"], []]

@@ -16,7 +16,6 @@ _DIMENSIONS = {
     "displayHeight": int,
 }
 _NO_TEXT = (str, type(None))
-_STORED = {"persistedOutputPath?": str, "persistedOutputSize?": int}
 _PAGED = {"appliedLimit?": int, "appliedOffset?": int}
 
 SHAPES: Mapping[str, Mapping[str, Fields]] = {
@@ -94,7 +93,6 @@ SHAPES: Mapping[str, Mapping[str, Fields]] = {
             "numFiles": int,
             "totalFiles": int,
             **_PAGED,
-            **_STORED,
         },
         "content": {
             "mode": str,
@@ -104,7 +102,6 @@ SHAPES: Mapping[str, Mapping[str, Fields]] = {
             "numLines": int,
             "totalLines": int,
             **_PAGED,
-            **_STORED,
         },
         "count": {
             "mode": str,
@@ -113,7 +110,6 @@ SHAPES: Mapping[str, Mapping[str, Fields]] = {
             "content": str,
             "numMatches": int,
             **_PAGED,
-            **_STORED,
         },
     },
 }

@@ -25,6 +25,7 @@ VALID_INPUT: dict[str, dict[str, Any]] = {
     "TaskList": {},
     "TaskGet": {"taskId": "1"},
     "TaskStop": {"task_id": "b00000000"},
+    "Skill": {"skill": "review"},
 }
 
 

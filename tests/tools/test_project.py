@@ -11,6 +11,7 @@ from app.domain.briefing import Briefing
 from app.domain.options import SettingSource
 from app.tools import project as bounds
 from app.tools.project import Project
+from app.tools.skills import Shelf
 from tests.fakes.effects import FakeClock
 from tests.tools.desk import Desk
 from tests.tools.test_walls_of_files import OUTSIDE, outside
@@ -19,7 +20,8 @@ pytestmark = pytest.mark.platform
 
 
 def project(desk: Desk, sources: Collection[SettingSource] | None = None) -> Project:
-    return Project(desk.workspace, FakeClock(), "Linux", sources)
+    shelf = Shelf(desk.workspace, sources)
+    return Project(desk.workspace, FakeClock(), "Linux", shelf, sources)
 
 
 async def read(desk: Desk, sources: Collection[SettingSource] | None = None) -> dict[str, str]:

@@ -8,6 +8,7 @@ from app.tools.builtin.glob import glob_tool
 from app.tools.builtin.grep import grep_tool
 from app.tools.builtin.notebook_edit import notebook_edit_tool
 from app.tools.builtin.read import read_tool
+from app.tools.builtin.skill import skill_tool
 from app.tools.builtin.task_items import (
     task_create_tool,
     task_get_tool,
@@ -31,4 +32,5 @@ BUILTIN_TOOLS: tuple[Tool[Any], ...] = (  # each has an input type of its own
     task_update_tool,
     task_list_tool,
     task_get_tool,
+    skill_tool,
 )

@@ -49,13 +49,7 @@ class BashInput(ToolInput):
     """Has no effect: every command stays in the sandbox."""
 
 
-@tool(
-    name="Bash",
-    description=DESCRIPTION,
-    input_model=BashInput,
-    starts_process=True,
-    most_chars=None,  # an output may be in its file before it has an end
-)
+@tool(name="Bash", description=DESCRIPTION, input_model=BashInput, starts_process=True)
 async def bash_tool(bash: BashInput, context: ToolContext) -> ToolResult:
     """Run the command and report it, or report where it goes on."""
     _check(bash, context)

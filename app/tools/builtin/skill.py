@@ -1,0 +1,64 @@
+"""Skill: load how a kind of work is done here. Spec: tools 15."""
+
+import difflib
+import hashlib
+
+from app.domain.tools import ToolFacts, ToolResult
+from app.errors import ToolFailed
+from app.tools.paths import shown
+from app.tools.skills import Skill
+from app.tools.substitution import substituted
+from app.tools.tool import ToolContext, ToolInput, tool
+
+
+class SkillInput(ToolInput):
+    skill: str
+    """Name of the skill."""
+    args: str | None = None
+    """Arguments, as its text asks for them."""
+
+
+@tool(
+    name="Skill",
+    description=(
+        "Load a skill: instructions for one kind of work, from the list that you were given. They "
+        "come after the result; follow them."
+    ),
+    input_model=SkillInput,
+    read_only=True,
+)
+async def skill_tool(given: SkillInput, context: ToolContext) -> ToolResult:
+    """Give the text of a skill, once."""
+    name = given.skill.strip().removeprefix("/")
+    skill = context.shelf.find(name)
+    if skill is None:
+        raise _unknown(name, context)
+    name = skill.note.name
+    if not skill.note.for_model:
+        raise ToolFailed(f"Only users can start {name}: it is not for you to load.", wrapped=True)
+    text = told(skill, (given.args or "").strip())
+    digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
+    known = context.memory.skills.get(name)
+    done = {"success": True, "commandName": name}
+    if known == digest:
+        return ToolResult(f"{name} is loaded already: its text stands above.", structured=done)
+    again = " It was loaded before; this text counts from here on." if known else ""
+    return ToolResult(
+        f"Launching skill: {name}.{again}",
+        structured=done,
+        facts=ToolFacts(skills={name: digest}),
+        notes=(text,),
+    )
+
+
+def told(skill: Skill, arguments: str) -> str:
+    """Give the text of a skill as the model reads it, behind the place of its files."""
+    body = substituted(skill.body, arguments, skill.folder)
+    return f"Files of the skill {skill.note.name} are in {skill.folder}\n\n{body}"
+
+
+def _unknown(name: str, context: ToolContext) -> ToolFailed:
+    names = [note.name for note in context.shelf.notes() if note.for_model]
+    near = difflib.get_close_matches(name[:100], names, n=1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    return ToolFailed(f"There is no skill {shown(name)}.{hint}", wrapped=True)

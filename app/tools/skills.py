@@ -1,0 +1,171 @@
+"""Skills and commands of a workspace: finding them, announcing them, loading one.
+
+A skill is a folder `.claude/skills/NAME` with a `SKILL.md`; a command is a file
+`.claude/commands/NAME.md`, one in a folder `DIR` is called `DIR:NAME`. All of it is a stranger's:
+opened beneath the workspace, bounded in number and size, and unable to give permissions or to
+choose a model. Spec: tools 15 and 16.
+"""
+
+import posixpath
+import re
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from app.domain.options import SettingSource
+from app.domain.skills import SkillNote
+from app.domain.text import printable
+from app.errors import ToolFailed
+from app.tools.encoding import decode
+from app.tools.frontmatter import Document, read_document
+from app.tools.workspace import Workspace
+
+MAX_FILE_BYTES = 64 * 1024
+MAX_NOTES = 100
+"""Skills and commands that are announced; those beyond are loaded by name all the same."""
+MAX_LOOKS = 400
+"""Files and folders that are looked at to find them."""
+MAX_DEPTH = 4
+"""Folders below `.claude/commands`."""
+MAX_DESCRIPTION_CHARS = 400
+_NAME = re.compile(r"\w[\w.-]{0,63}")
+T = TypeVar("T")
+_SKILLS, _COMMANDS = ".claude/skills", ".claude/commands"
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """A skill or a command that was read."""
+
+    note: SkillNote
+    body: str
+    folder: str
+    """Where its files stand, in the agent's view."""
+    argument_hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """The skills and commands that a run may use. Reads in line: a few small files."""
+
+    workspace: Workspace
+    sources: Collection[SettingSource] | None = None
+    """Those of a workspace belong to `project`. None means all sources."""
+    chosen: Collection[str] | None = None
+    """Skills that the run's options name; None means all. Commands are not chosen."""
+    is_offered: bool = True
+    """Whether the model has the tool that loads them."""
+
+    def notes(self) -> tuple[SkillNote, ...]:
+        """Give what there is, skills first, each by name. Never raises."""
+        if not self._is_open:
+            return ()
+        looks = _Looks(self.workspace)
+        found: dict[str, SkillNote] = {}
+        for name in looks.names(self._path(_SKILLS)):
+            if skill := self._skill(name, looks):
+                found.setdefault(skill.note.name, skill.note)
+        for name in self._command_names(looks):
+            if command := self._command(name, looks):
+                found.setdefault(command.note.name, command.note)
+        return tuple(found.values())[:MAX_NOTES]
+
+    def find(self, name: str) -> Skill | None:
+        """Read a skill or a command anew, by its name or a skill's second name."""
+        looks = _Looks(self.workspace)
+        if not self._is_open:
+            return None
+        if found := self._skill(name, looks) or self._command(name, looks):
+            return found
+        others = (self._skill(folder, looks) for folder in looks.names(self._path(_SKILLS)))
+        return next((skill for skill in others if skill and skill.note.other_name == name), None)
+
+    @property
+    def _is_open(self) -> bool:
+        return self.sources is None or "project" in self.sources
+
+    def _path(self, *parts: str) -> str:
+        return posixpath.join(self.workspace.root, *parts)
+
+    def _skill(self, folder_name: str, looks: "_Looks") -> Skill | None:
+        is_chosen = self.chosen is None or folder_name in self.chosen
+        if not is_chosen or not _NAME.fullmatch(folder_name):
+            return None
+        folder = self._path(_SKILLS, folder_name)
+        document = looks.document(posixpath.join(folder, "SKILL.md"))
+        if document is None:
+            return None
+        other = document.text("name") or folder_name
+        note = SkillNote(
+            folder_name,
+            _description(document),
+            other if _NAME.fullmatch(other) and other != folder_name else None,
+            for_model=self.is_offered and not document.flag("disable-model-invocation"),
+            for_user=document.flag("user-invocable", default=True),
+        )
+        return _made(note, document, folder)
+
+    def _command(self, name: str, looks: "_Looks") -> Skill | None:
+        parts = name.split(":")
+        if len(parts) > MAX_DEPTH + 1 or not all(map(_NAME.fullmatch, parts)):
+            return None
+        path = self._path(_COMMANDS, *parts) + ".md"
+        document = looks.document(path)
+        if document is None:
+            return None
+        is_for_model = self.is_offered and not document.flag("disable-model-invocation")
+        note = SkillNote(name, _description(document), is_command=True, for_model=is_for_model)
+        return _made(note, document, posixpath.dirname(path))
+
+    def _command_names(self, looks: "_Looks") -> Iterator[str]:
+        waiting = [""]
+        while waiting:
+            inside = waiting.pop(0)
+            folder = self._path(_COMMANDS, *inside.split(":")) if inside else self._path(_COMMANDS)
+            for entry in looks.names(folder):
+                name = f"{inside}:{entry}" if inside else entry
+                if entry.endswith(".md"):
+                    yield name.removesuffix(".md")
+                elif _NAME.fullmatch(entry) and name.count(":") < MAX_DEPTH:
+                    waiting.append(name)
+
+
+def _made(note: SkillNote, document: Document, folder: str) -> Skill:
+    return Skill(note, document.body.strip(), folder, document.text("argument-hint"))
+
+
+def _description(document: Document) -> str:
+    """Give the head's description, else the first line of the text, as one line."""
+    lines = (line.strip().lstrip("#").strip() for line in document.body.splitlines())
+    text = document.text("description") or next(filter(None, lines), "")
+    return " ".join(text.split())[:MAX_DESCRIPTION_CHARS]
+
+
+@dataclass(slots=True)
+class _Looks:
+    """Reads files and folders, as many as are allowed. What cannot be read is not there."""
+
+    workspace: Workspace
+    left: int = MAX_LOOKS
+
+    def names(self, folder: str) -> list[str]:
+        return sorted(self._look(lambda: self.workspace.names(folder)) or ())
+
+    def document(self, path: str) -> Document | None:
+        text = self._look(lambda: self._text(path))
+        return None if text is None else read_document(text)
+
+    def _look(self, read: Callable[[], T]) -> T | None:
+        if self.left <= 0:
+            return None
+        self.left -= 1
+        try:
+            return read()
+        except (OSError, ToolFailed):
+            return None
+
+    def _text(self, path: str) -> str | None:
+        with self.workspace.open(path) as file:
+            data = file.content(MAX_FILE_BYTES)
+        text = decode(data).text
+        return printable(text.rstrip("\ufffd")) if text.strip() and "\0" not in text else None

@@ -1,0 +1,147 @@
+"""Skills and commands of a workspace: what is found, what is loaded, what a hostile one can do."""
+
+import os
+import time
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from app.domain.options import SettingSource
+from app.domain.skills import SkillNote
+from app.tools.skills import MAX_DESCRIPTION_CHARS, MAX_NOTES, Shelf
+from tests.tools.desk import Desk, text_of
+from tests.tools.folder import Folder
+from tests.tools.test_walls_of_files import outside
+
+pytestmark = pytest.mark.platform
+SKILLS = ".claude/skills"
+
+
+def notes(desk: Desk, **given: Any) -> dict[str, SkillNote]:
+    return {note.name: note for note in Shelf(desk.workspace, **given).notes()}
+
+
+@pytest.mark.requirement("skill:found")
+def test_skills_and_commands_are_found_by_their_places_names(desk: Desk) -> None:
+    desk.put(f"{SKILLS}/review/SKILL.md", "---\ndescription: Review\n  a change\n---\nLook.")
+    desk.put(f"{SKILLS}/bare/SKILL.md", "\n# Count words\nwith wc")
+    desk.put(f"{SKILLS}/broken/SKILL.md", "---\na: [\n---\nStill here")
+    desk.put(f"{SKILLS}/folder/README.md", "no skill")
+    desk.put(f"{SKILLS}/loose.md", "no skill")
+    desk.put(".claude/commands/ship.md", "Ship it")
+    desk.put(".claude/commands/docs/deep/check.md", "Check")
+    desk.put(".claude/commands/notes.txt", "no command")
+    assert Shelf(desk.workspace).notes() == (
+        SkillNote("bare", "Count words"),
+        SkillNote("broken", "Still here"),
+        SkillNote("review", "Review a change"),
+        SkillNote("ship", "Ship it", is_command=True),
+        SkillNote("docs:deep:check", "Check", is_command=True),
+    )
+
+
+@pytest.mark.requirement("skill:found")
+def test_a_skill_may_have_another_name_and_say_who_may_use_it(desk: Desk) -> None:
+    desk.put(f"{SKILLS}/pdf/SKILL.md", "---\nname: pdf-forms\nuser-invocable: false\n---\nFill.")
+    desk.put(f"{SKILLS}/ship/SKILL.md", "---\ndisable-model-invocation: true\n---\nShip.")
+    desk.put(f"{SKILLS}/odd/SKILL.md", "---\nname: ../x y\n---\nOdd.")
+    found = notes(desk)
+    assert found["pdf"].shown == "pdf (pdf-forms)"
+    assert [found["pdf"].for_user, found["pdf"].for_model] == [False, True]
+    assert [found["ship"].for_user, found["ship"].for_model] == [True, False]
+    assert found["odd"].shown == "odd"
+    by_other_name = Shelf(desk.workspace).find("pdf-forms")
+    assert by_other_name is not None
+    assert by_other_name.note.name == "pdf"
+    assert not any(note.for_model for note in notes(desk, is_offered=False).values())
+
+
+@pytest.mark.requirement("skill:chosen")
+@pytest.mark.parametrize(
+    ("sources", "chosen", "expected"),
+    [
+        (None, None, {"a", "b", "c"}),
+        (["project"], None, {"a", "b", "c"}),
+        (["user", "local"], None, set()),
+        ([], None, set()),
+        (None, ["b", "nowhere"], {"b", "c"}),
+        (None, [], {"c"}),
+    ],
+)
+def test_options_choose_skills_and_leave_commands(
+    sources: list[SettingSource] | None,
+    chosen: Collection[str] | None,
+    expected: set[str],
+    desk: Desk,
+) -> None:
+    desk.put(f"{SKILLS}/a/SKILL.md", "A")
+    desk.put(f"{SKILLS}/b/SKILL.md", "B")
+    desk.put(".claude/commands/c.md", "C")
+    assert notes(desk, sources=sources, chosen=chosen).keys() == expected
+    assert (Shelf(desk.workspace, sources, chosen).find("a") is not None) == ("a" in expected)
+
+
+@pytest.mark.requirement("skill:hostile")
+def test_a_skill_that_leads_outside_is_not_there(desk: Desk) -> None:
+    secret = outside(desk, "SKILL.md")
+    workspace = Folder(desk.dirs.ws)
+    workspace.put(f"{SKILLS}/in/x", "x")
+    workspace.put(".claude/commands/x.txt", "x")
+    workspace.symlink(f"{SKILLS}/out", str(secret.parent))
+    workspace.symlink(f"{SKILLS}/in/SKILL.md", str(secret))
+    workspace.symlink(".claude/commands/out.md", str(secret))
+    assert notes(desk) == {}
+    for name in ("../../..", "..", "in/../in", "/etc", "", "a\0b", "\ud800", "a:..:b", "in"):
+        assert Shelf(desk.workspace).find(name) is None
+
+
+@pytest.mark.requirement("skill:hostile")
+def test_floods_of_skills_and_of_words_are_bounded(desk: Desk) -> None:
+    for number in range(MAX_NOTES + 50):
+        desk.put(f"{SKILLS}/s{number:03}/SKILL.md", "---\ndescription: " + "x" * 9_000 + "\n---\n")
+    desk.put(f"{SKILLS}/a-nul/SKILL.md", "a\0b")
+    desk.put(f"{SKILLS}/a-large/SKILL.md", "word " * 1_000_000)
+    os.mkfifo(desk.dirs.ws / SKILLS / "a-fifo.md")
+    began = time.monotonic()
+    found = Shelf(desk.workspace).notes()
+    assert time.monotonic() - began < 2
+    assert len(found) == MAX_NOTES
+    assert max(len(note.description) for note in found) <= MAX_DESCRIPTION_CHARS
+    assert "a-nul" not in {note.name for note in found}
+
+
+@pytest.mark.requirement("skill:load")
+async def test_a_skill_is_loaded_once_and_again_when_it_says_something_else(desk: Desk) -> None:
+    desk.put(f"{SKILLS}/count/SKILL.md", "---\ndescription: Count\n---\nCount $0 in $1.\n")
+    first = await desk.call("Skill", skill="/count", args="words a.txt")
+    assert text_of(first) == "Launching skill: count."
+    assert first.structured == {"success": True, "commandName": "count"}
+    folder = f"/workspace/{SKILLS}/count"
+    assert first.notes == (f"Files of the skill count are in {folder}\n\nCount words in a.txt.",)
+    again = await desk.call("Skill", skill="count", args="words a.txt")
+    assert [again.notes, again.is_error] == [(), None]
+    assert "already" in text_of(again)
+    other = await desk.call("Skill", skill="count", args="lines b.txt")
+    assert other.notes == (f"Files of the skill count are in {folder}\n\nCount lines in b.txt.",)
+
+
+@pytest.mark.requirement("skill:load")
+async def test_a_command_is_loaded_as_a_skill_is(desk: Desk) -> None:
+    desk.put(".claude/commands/docs/check.md", "Check $ARGUMENTS")
+    assert (await desk.call("Skill", skill="docs:check", args="a")).notes[0].endswith("Check a")
+
+
+@pytest.mark.requirement("skill:load")
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("reviev", "Did you mean review?"), ("zzz", "no skill zzz"), ("mine", "Only users")],
+)
+async def test_what_cannot_be_loaded_is_told(name: str, says: str, desk: Desk) -> None:
+    desk.put(f"{SKILLS}/review/SKILL.md", "Look")
+    desk.put(f"{SKILLS}/mine/SKILL.md", "---\ndisable-model-invocation: true\n---\nShip.")
+    result = await desk.call("Skill", skill=name)
+    assert result.is_error
+    assert says in text_of(result)
+    assert text_of(result).startswith("<tool_use_error>")
+    assert result.notes == ()

@@ -1,0 +1,30 @@
+"""Arguments in the text of a skill."""
+
+import pytest
+
+from app.tools.substitution import substituted
+
+
+@pytest.mark.requirement("skill:arguments")
+@pytest.mark.parametrize(
+    ("body", "arguments", "expected"),
+    [
+        ("Do $ARGUMENTS now", "a  b", "Do a  b now"),
+        ("$0 then $1, $1", "a b", "a then b, b"),
+        ("$0 and $2", "a b", "a and $2"),
+        ("$10", "a b", "$10"),
+        ("$0", "", "$0"),
+        ("$ARGUMENTS", "", ""),
+        ("Plain.\n", "a b", "Plain.\n\nARGUMENTS: a b"),
+        ("Plain.", "", "Plain."),
+        ("See ${CLAUDE_SKILL_DIR}/x", "a", "See /s/x\n\nARGUMENTS: a"),
+        # What was put in is text: it is not looked at again.
+        ("$0 $1", "$1 $ARGUMENTS", "$1 $ARGUMENTS"),
+        ("$ARGUMENTS", "\\1 ${CLAUDE_SKILL_DIR}", "\\1 ${CLAUDE_SKILL_DIR}"),
+        ("$ARGUMENTSX costs $5000", "a", "$ARGUMENTSX costs $5000\n\nARGUMENTS: a"),
+    ],
+)
+def test_arguments_stand_where_the_text_wants_them(
+    body: str, arguments: str, expected: str
+) -> None:
+    assert substituted(body, arguments, "/s") == expected
