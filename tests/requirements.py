@@ -32,6 +32,12 @@ REQUIREMENTS: dict[str, Requirement] = {
     "engine:budget-warning": Requirement(
         "The log says when a run has spent 80 and 95 % of its budget.", "api 7"
     ),
+    "loop:suggestion": Requirement(
+        "The next prompt is suggested after the result, before the stream's end.", "issue 4"
+    ),
+    "loop:suggestion-takeover": Requirement(
+        "A run whose host is lost after its result ends as that says.", "ours"
+    ),
     "runs:retry": Requirement("A session's newest run is tried again when it failed.", "api 5"),
     "runs:retry-resume": Requirement(
         "A run that met a limit goes on under new limits, without a new prompt.", "api 5"

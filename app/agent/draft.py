@@ -95,6 +95,7 @@ class Draft:
         self.rate_limit = state.rate_limit
         self.has_command = state.has_command
         self.result = state.result
+        self.is_over = state.is_over
 
     def fields(self) -> dict[str, Any]:
         """Give the fields of the state; the draft is not used afterwards."""

@@ -1,6 +1,7 @@
 """The end of a run: its result message and its outcome, in one batch."""
 
 from collections.abc import AsyncGenerator, Collection
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -38,7 +39,7 @@ async def finish(cause: Cause, state: LoopState, effects: Stamps) -> AsyncGenera
 
 
 def ending(cause: Cause, state: LoopState, effects: Stamps) -> Batch:
-    """Give the last batch of a run that ends in an orderly way."""
+    """Give the last batch of a run that ends in an orderly way; without its outcome if more comes."""
     if cause == "nothing_to_compact":
         return nothing_to_compact(state, effects)
     if cause == "blocking_limit":
@@ -46,7 +47,8 @@ def ending(cause: Cause, state: LoopState, effects: Stamps) -> Batch:
     if cause == "budget":
         return budget_spent(state, effects)
     if cause == "completed":
-        return result_batch(state, effects)
+        ended = result_batch(state, effects)
+        return replace(ended, outcome=None) if state.wants_suggestion else ended
     if cause == "structured_output":
         return result_batch(
             state,

@@ -20,20 +20,22 @@ from app.agent.steps import (
     RunTools,
     Start,
     Step,
+    Suggest,
     next_step,
 )
+from app.agent.suggest_step import suggest
 from app.agent.task_notes import with_ends_told
 from app.agent.tool_step import refuse_tools, run_tools
 
 
 async def run_agent(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
-    """Drive a run from `state` to its result.
+    """Drive a run from `state` to its result, and to the suggestion after it if one is wanted.
 
     The caller stores each batch before asking for the next: no tool runs before the message
     that asked for it is durable. To resume, fold the journal and call again. Closing the
     generator stops tools and the model request that are under way.
     """
-    while state.result is None:
+    while not state.is_over:
         async with aclosing(perform(next_step(state), state, effects)) as advances:
             async for advance in advances:
                 yield advance
@@ -59,5 +61,7 @@ def perform(step: Step, state: LoopState, effects: Effects) -> AsyncGenerator[Ad
             return ask_for_output(state, effects)
         case Finish(cause):
             return finish(cause, state, effects)
+        case Suggest():
+            return suggest(state, effects)
         case _:
             assert_never(step)

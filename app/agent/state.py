@@ -128,7 +128,9 @@ class LoopState:
     has_command: bool = False
     """Whether the run's prompt is a command of the service, which no model sees."""
     result: ResultMessage | None = None
-    """Set once; the run is over."""
+    """Set once. Nothing but a suggestion follows."""
+    is_over: bool = field(default=False, compare=False)
+    """Whether the run's outcome is stored too. Its row tells that, where a suggestion may follow."""
 
     # -- folding --------------------------------------------------------------------------
 
@@ -139,6 +141,7 @@ class LoopState:
             draft.record(entry.message, entry.facts)
         for row in batch.ledger:
             draft.spend = draft.spend.plus(row)
+        draft.is_over |= batch.outcome is not None
         return LoopState(**draft.fields())
 
     def after(self, batch: Batch) -> "Advance":
@@ -146,8 +149,17 @@ class LoopState:
         return Advance(batch, self.apply(batch))
 
     def resume(self) -> "LoopState":
-        """Give the state in which a new attempt begins: open calls may have been started."""
-        return replace(self, unsure=frozenset(call.id for call in self.open_calls))
+        """Give the state in which a new attempt begins: open calls may have been started.
+
+        A result that the journal has is the end, unless a suggestion may have to follow it.
+        """
+        is_success = self.result is not None and self.result.subtype == "success"
+        return replace(
+            self,
+            unsure=frozenset(call.id for call in self.open_calls),
+            is_over=self.result is not None
+            and not (is_success and self.run.options.prompt_suggestions),
+        )
 
     def finished_empty(self, stop_reason: str | None) -> "LoopState":
         """Give the state after a response without content that ends the run."""
@@ -175,6 +187,15 @@ class LoopState:
     def awaits_model(self) -> bool:
         """Whether the user side spoke last."""
         return bool(self.results or self.notes)
+
+    @property
+    def wants_suggestion(self) -> bool:
+        """Whether the next prompt is suggested after a result that is a success.
+
+        Not after a refusal, nor while tasks run on: the end of one begins the next run by itself.
+        """
+        is_wanted = self.run.options.prompt_suggestions and self.stop_reason != "refusal"
+        return is_wanted and self.responses > 0 and not self.tasks and not self.is_over_budget
 
     def is_output(self, call: ToolUseBlock) -> bool:
         """Say whether a call gives the run's structured output."""
@@ -227,7 +248,14 @@ class Advance:
 CARRIED = Carrier(
     LoopState,
     known=(
-        *("run", "spent_before", "spend", "result", "unsure"),  # given, or set after the fold
+        *(
+            "run",
+            "spent_before",
+            "spend",
+            "result",
+            "is_over",
+            "unsure",
+        ),  # given, or set after the fold
         *("context", "calls", "call_ids", "results", "notes", "newer"),  # the kept messages'
         "head",  # made of the briefing
         *("used_tokens", "has_summary", "is_compacting", "compactions", "dropped_tokens"),

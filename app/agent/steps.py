@@ -71,19 +71,28 @@ class Finish:
     cause: Cause
 
 
+@dataclass(frozen=True, slots=True)
+class Suggest:
+    """The result is there: suggest the next prompt, then end the run."""
+
+
 Step: TypeAlias = (
-    Start | AskModel | Compact | RunTools | RefuseTools | Nudge | AskForOutput | Finish
+    Start | AskModel | Compact | RunTools | RefuseTools | Nudge | AskForOutput | Finish | Suggest
 )
 
 
 def next_step(state: LoopState) -> Step:
-    """Decide the next step of a run that has no result yet."""
+    """Decide the next step of a run that is not over."""
+    if state.result is not None:
+        return Suggest()
     if not state.has_started:
         return Start()
     if state.has_command:
         return Finish("nothing_to_compact")  # else the command's run ended as it began
-    if state.open_calls:
-        return _next_of_calls(state)
+    return _next_of_calls(state) if state.open_calls else _next_of_answer(state)
+
+
+def _next_of_answer(state: LoopState) -> Step:
     if state.output.valid:
         return Finish("completed")
     if state.stop_reason == "refusal":

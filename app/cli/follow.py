@@ -97,6 +97,8 @@ class Printer:
                 self._user(body)
             case "result":
                 self._result(body)
+            case "prompt_suggestion":
+                self._note(f"Next, perhaps: {one_line(str(body.get('suggestion')), 400)}")
             case "rate_limit_event":
                 self._note(limit_text(body.get("rate_limit_info") or {}), "yellow")
             case _:

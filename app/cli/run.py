@@ -42,6 +42,9 @@ def run(
         Path | None,
         typer.Option("--dir", metavar="PATH", help="Work in this folder of the server's machine."),
     ] = None,
+    suggest: Annotated[
+        bool, typer.Option("--suggest", help="Ask at the end for what could come next.")
+    ] = False,
     no_follow: NoFollow = False,
     as_json: AsMessages = False,
     url: Url = DEFAULT_URL,
@@ -74,6 +77,7 @@ def run(
         "permission_mode": mode,
         "max_turns": max_turns,
         "max_budget_usd": None if budget is None else str(budget),
+        "prompt_suggestions": suggest or None,
     }
     body: dict[str, Any] = {  # Any: JSON
         "prompt": sys.stdin.read() if prompt == "-" else prompt,

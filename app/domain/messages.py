@@ -14,6 +14,7 @@ from app.domain.blocks import Block
 from app.domain.compaction import CompactBoundaryMessage
 from app.domain.notices import (
     InformationalMessage,
+    PromptSuggestionMessage,
     RateLimitEvent,
     StatusMessage,
     ThinkingTokensMessage,
@@ -236,6 +237,7 @@ Message = Annotated[
     | Annotated[OtherSystemMessage, Tag("system")]
     | Annotated[RateLimitEvent, Tag("rate_limit_event")]
     | Annotated[ToolProgressMessage, Tag("tool_progress")]
+    | Annotated[PromptSuggestionMessage, Tag("prompt_suggestion")]
     | Annotated[AssistantMessage, Tag("assistant")]
     | Annotated[UserMessage, Tag("user")]
     | Annotated[SuccessResult, Tag("success")]

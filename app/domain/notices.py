@@ -73,6 +73,14 @@ class RateLimitEvent(WireMessage):
     rate_limit_info: RateLimitInfo
 
 
+class PromptSuggestionMessage(WireMessage):
+    """What the user may want to send next. Comes after the result, where it was asked for."""
+
+    type: Literal["prompt_suggestion"] = "prompt_suggestion"
+    suggestion: str
+    """One line."""
+
+
 class ToolProgressMessage(WireMessage):
     """A call is still running. Ephemeral."""
 

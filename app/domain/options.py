@@ -185,6 +185,9 @@ class AgentOptions(BaseModel):
     """Beta features of the provider, by the names that its `anthropic-beta` header takes."""
     output_format: OutputFormat | None = None
     """The run ends with an object of this schema in `structured_output`, or as an error."""
+    prompt_suggestions: bool = False
+    """Whether the next prompt is suggested after a success: one small model request more, whose
+    `prompt_suggestion` follows the `result`. Read on to the stream's `end`."""
     include_partial_messages: bool = False
     """Whether readers get previews unless they say otherwise."""
 

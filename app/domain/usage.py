@@ -43,7 +43,7 @@ class LedgerRow:
     usage: Usage
     cost_usd: Decimal | None
     """None when the model has no known price (decisions B24)."""
-    purpose: Literal["main", "compaction", "subagent"] = "main"
+    purpose: Literal["main", "compaction", "subagent", "suggestion"] = "main"
     thread: str | None = None
     """The tool use id of the subagent that asked; None for the main thread."""
     request_id: str | None = None

@@ -14,6 +14,9 @@ from app.providers.demo_plan import Plan, plan_of
 
 _PAGE_LINES = 400
 _MAX_READS = 200
+ASKS_FOR_NEXT = "Guess what the user will send next"
+"""Words of the loop's request for a suggestion."""
+SUGGESTION = "How many was it again, and which file?"
 HELP = (
     "I am the demo model: a handful of rules, no language model. I understand sentences such as "
     "“Find the file notes.txt, read it, count the lines that contain "
@@ -29,6 +32,8 @@ def answer_blocks(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     if not history:
         return [{"text": HELP}]
     now, earlier = history[-1], history[:-1]
+    if ASKS_FOR_NEXT in now.prompt:
+        return [{"text": SUGGESTION if earlier and earlier[-1].calls else "-"}]
     plan = plan_of(now.prompt)
     offered = {str(tool.get("name")) for tool in body.get("tools") or ()}
     if plan.command is not None:

@@ -18,6 +18,7 @@ from app.agent.finish_step import abandoned, interrupted
 from app.agent.loop import run_agent
 from app.agent.lost_request import lost_request
 from app.agent.state import Advance, LoopState, RunInfo
+from app.agent.suggest_step import closed_by_result, lost_suggestion
 from app.agent.task_notes import ends_told
 from app.domain.briefing import Briefing
 from app.domain.journal import Batch, Entry, ServiceEvent
@@ -198,7 +199,7 @@ class Execution:
 
     async def _failed(self, error: Exception) -> None:
         log.error("The loop failed", exc_info=error, extra={"action": "run_failed"})
-        if self._now().result is None:
+        if not self._now().is_over:
             why = "The service failed inside this run; the operator's log has the details."
             await self._end(end_reason="internal", why=why)
 
@@ -211,11 +212,24 @@ class Execution:
                     return
 
     async def _end(self, *, end_reason: EndReason, why: str) -> None:
+        if self._now().result is not None:
+            await self._close_by_result(None)
+            return
         ended = abandoned(self._now(), self.parts.stamps, end_reason=end_reason, why=why)
         await self._store(self._now().after(ended))
 
+    async def _close_by_result(self, effects: Effects | None) -> None:
+        """End a run that had its result when it was stopped: it ends as that says."""
+        ended = closed_by_result(self._now())
+        if effects is not None and self._stopped is not None and self._stopped.model_request:
+            ended = replace(ended, ledger=(lost_suggestion(self._now(), effects),))
+        await self._store(self._now().after(ended))
+
     async def _after_stop(self, effects: Effects) -> None:
-        if self._now().result is not None:
+        if self._now().is_over:
+            return
+        if self._now().result is not None and self._stop not in {None, "lost"}:
+            await self._close_by_result(effects)
             return
         match self._stop:
             case "cancel":
@@ -247,7 +261,7 @@ class Execution:
     @property
     def _is_at_boundary(self) -> bool:
         state = self._now()
-        return state.result is None and not state.open_calls
+        return not state.is_over and not state.open_calls
 
     def _now(self) -> LoopState:
         if self._state is None:

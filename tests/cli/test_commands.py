@@ -56,6 +56,13 @@ async def test_options_reach_the_run(treadle: Run, service: Host) -> None:
     assert "haiku" in options["model"]
 
 
+async def test_what_could_come_next_is_printed_after_the_result(treadle: Run) -> None:
+    done = await treadle("run", "--suggest", scripted({"text": "ok"}, {"text": "Now the tests."}))
+    assert done.status == 0, done.err
+    assert done.out.splitlines()[-1] == "Next, perhaps: Now the tests."
+    assert "success: 1 turn" in done.out.splitlines()[-2]
+
+
 async def test_programs_get_the_very_messages_of_the_journal(treadle: Run, service: Host) -> None:
     done = await treadle("run", "--json", "-", text=scripted({"text": "ünï \u2028 x"}))
     assert done.status == 0, done.err

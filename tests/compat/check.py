@@ -37,7 +37,7 @@ SYSTEM_TYPES = {
     "task_notification": "TaskNotificationMessage",
 }
 """By subtype; all others are plain."""
-SKIPPED = frozenset(("service_preview_aborted", "tool_progress"))
+SKIPPED = frozenset(("prompt_suggestion", "service_preview_aborted", "tool_progress"))
 """Types that the SDK does not know, and passes over: a word of ours, and one of its own CLI."""
 BLOCKS = {
     "text": "TextBlock",

@@ -32,6 +32,7 @@ SET: dict[str, Any] = {
     "task_budget": {"total": 50_000},
     "betas": ["context-1m-2025-08-07"],
     "output_format": {"type": "json_schema", "schema": {"type": "object"}},
+    "prompt_suggestions": True,
     "include_partial_messages": True,
 }
 

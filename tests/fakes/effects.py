@@ -28,7 +28,7 @@ from app.domain.messages import (
     parse_message,
 )
 from app.domain.model import ModelRequest, ModelResponse, PartialResponse, StreamPart
-from app.domain.notices import RateLimitEvent, ToolProgressMessage
+from app.domain.notices import PromptSuggestionMessage, RateLimitEvent, ToolProgressMessage
 from app.domain.options import AgentOptions
 from app.domain.permissions import Scene
 from app.domain.tasks import TaskEnd
@@ -461,7 +461,7 @@ def _kind(message: Message) -> str:
             return "tool_result"
         case UserMessage():
             return "note"
-        case RateLimitEvent() | ToolProgressMessage():
+        case PromptSuggestionMessage() | RateLimitEvent() | ToolProgressMessage():
             return message.type
         case _:
             return message.subtype
