@@ -234,6 +234,13 @@ class ModelUnauthorized(ModelError):
         return self.status == 401 if self.should_retry is None else self.should_retry
 
 
+class BudgetSpent(ModelRejected):
+    """The run's budget is spent: the request was not made."""
+
+    def __init__(self) -> None:
+        super().__init__("The run's budget is spent, so no model is asked.", category="unknown")
+
+
 class ContextTooLong(ModelRejected):
     """The prompt exceeds the model's window."""
 

@@ -65,6 +65,9 @@ class ModelSettings(_Group):
     """Further headers of each model request."""
     default: str = "claude-sonnet-5"
     """Model of runs that name none."""
+    small: str = "haiku"
+    """Model, or alias, that answers small questions beside a run: about a page that WebFetch
+    fetched, and WebSearch. `inherit`: the run's own model."""
     aliases: dict[str, str] = {
         "sonnet": "claude-sonnet-5-5",
         "opus": "claude-opus-5-5",

@@ -11,12 +11,18 @@ from typing import Protocol
 
 from app.domain.briefing import Briefing, News
 from app.domain.messages import Prompt
-from app.domain.model import ModelRequest, ModelResponse, PartialResponse, StreamPart
+from app.domain.model import (
+    ModelRequest,
+    ModelResponse,
+    PartialResponse,
+    SideRequest,
+    StreamPart,
+)
 from app.domain.permissions import Scene
 from app.domain.tasks import TaskEnd
 from app.domain.thinking import Abilities
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
-from app.domain.usage import ModelLimits, Usage
+from app.domain.usage import LedgerRow, ModelLimits, Usage
 from app.permissions.decision import Verdict
 
 
@@ -31,6 +37,33 @@ class Model(Protocol):
         (connect, first byte, silence) are the implementation's and raise `ModelUnreachable`.
         Closing the generator, or cancelling the task, closes the connection at once.
         """
+        ...
+
+
+class SideModel(Protocol):
+    """Model requests beside the conversation, with their rows in the ledger.
+
+    For whatever of a run needs a model's word without a turn: a tool asks about a page or has
+    the web searched, a gate has a call classified. Who has to ask is handed this where its parts are
+    wired (`HostParts.open`; a tool finds it as `context.side`) and calls `ask`. It need not think
+    of money: the loop settles what was asked with the results that it journals, at the next step, or when
+    the run is stopped, so that no row is lost to a failing call or a cancel.
+    """
+
+    async def ask(self, request: SideRequest) -> ModelResponse:
+        """Send the request to the small model that the operator chose, with retries.
+
+        Raises `ModelError`; `BudgetSpent` when the run's budget leaves nothing for it. Cancelling
+        the task closes the connection; what came until then is estimated and settled.
+        """
+        ...
+
+    def allow(self, left_usd: Decimal | None) -> None:
+        """Say what the run may still spend, unsettled rows not counted. None: no limit."""
+        ...
+
+    def settle(self) -> tuple[LedgerRow, ...]:
+        """Take the rows of what was asked since the last time. Each is given once."""
         ...
 
 
@@ -198,3 +231,4 @@ class Effects:
     previews: Previews
     models: Models
     clock: Clock
+    side: SideModel

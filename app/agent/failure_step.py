@@ -54,7 +54,7 @@ def after_failure(
 
 
 def billed(
-    error: ModelError, request: ModelRequest, effects: Effects, started: float
+    error: ModelError, request: ModelRequest, effects: Stamps, started: float
 ) -> tuple[LedgerRow, ...]:
     """Give the ledger row of a response that was lost, if anything of it was billed."""
     usage: Usage | None = error.usage

@@ -128,7 +128,7 @@ def interrupted(
     """
     open_calls = state.open_calls
     marker = INTERRUPT_MARKER_TOOLS if open_calls else INTERRUPT_MARKER
-    ledger = (_estimate(partial, effects),) if partial else lost_summary(state, effects)
+    ledger = (row_of_cut(partial, effects),) if partial else lost_summary(state, effects)
     return result_batch(
         state.apply(Batch(ledger=ledger)),
         effects,
@@ -316,7 +316,8 @@ def lost_summary(state: LoopState, effects: Stamps) -> tuple[LedgerRow, ...]:
     )
 
 
-def _estimate(partial: PartialResponse, effects: Stamps) -> LedgerRow:
+def row_of_cut(partial: PartialResponse, effects: Stamps) -> LedgerRow:
+    """Give the ledger row of a response that was cut off: an estimate."""
     usage = partial.usage
     return LedgerRow(
         model=partial.model,

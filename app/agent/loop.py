@@ -26,6 +26,7 @@ from app.agent.steps import (
 from app.agent.suggest_step import suggest
 from app.agent.task_notes import with_ends_told
 from app.agent.tool_step import refuse_tools, run_tools
+from app.domain.journal import Batch
 
 
 async def run_agent(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
@@ -36,6 +37,10 @@ async def run_agent(state: LoopState, effects: Effects) -> AsyncGenerator[Advanc
     generator stops tools and the model request that are under way.
     """
     while not state.is_over:
+        if rows := effects.side.settle():
+            settled = state.after(Batch(ledger=rows))
+            yield settled
+            state = settled.state
         async with aclosing(perform(next_step(state), state, effects)) as advances:
             async for advance in advances:
                 yield advance

@@ -9,7 +9,7 @@ import orjson
 
 from app.agent.command import compact_instructions
 from app.agent.draft import EMPTY_RESPONSE
-from app.agent.effects import Effects
+from app.agent.effects import Effects, Stamps
 from app.agent.failure_step import after_failure, billed
 from app.agent.finish_step import ending
 from app.agent.notices import asked_in, budget_warnings, estimate, limit_changed
@@ -221,7 +221,7 @@ def _lost(responses: int, stop_reason: str | None) -> dict[str, Any]:
     return {EMPTY_RESPONSE: {"responses": responses, "stop_reason": stop_reason}}
 
 
-def ledger_row(response: ModelResponse, effects: Effects) -> LedgerRow:
+def ledger_row(response: ModelResponse, effects: Stamps) -> LedgerRow:
     """Give the ledger row of a response that came to its end."""
     return LedgerRow(
         model=response.model,

@@ -11,6 +11,7 @@ leaves the newest run's.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any
 
 from app.agent.carried import Carrier
@@ -223,6 +224,12 @@ class LoopState:
     def is_over_budget(self) -> bool:
         budget = self.run.options.max_budget_usd
         return budget is not None and self.spend.cost_usd >= budget
+
+    @property
+    def budget_left_usd(self) -> Decimal | None:
+        """What the run may still spend; None: there is no budget."""
+        budget = self.run.options.max_budget_usd
+        return None if budget is None else budget - self.spend.cost_usd
 
     def request_messages(self) -> tuple[ContextMessage, ...]:
         """Give the conversation as a request holds it: roles alternate, results in call order."""

@@ -15,6 +15,7 @@ from typing import Literal
 from app.agent.draft import BRIEFING
 from app.agent.effects import Effects
 from app.agent.finish_step import plain_usd
+from app.agent.notices import budget_warnings
 from app.agent.results import LOST_TEXT, note_entry, result_entry
 from app.agent.state import Advance, LoopState
 from app.agent.structured import OUTPUT_FACT
@@ -39,11 +40,13 @@ async def run_tools(
 ) -> AsyncGenerator[Advance]:
     """Run the open calls of a response; yield results that are ready, together."""
     for group in _groups(calls, effects):
+        effects.side.allow(state.budget_left_usd)
         running = Calls(state, effects)
         running.start(group)
         try:
             while entries := await running.finished():
-                advance = state.after(Batch(entries))
+                rows = effects.side.settle()
+                advance = state.after(Batch(entries, rows, events=budget_warnings(rows, state)))
                 yield advance
                 state = advance.state
         finally:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from app.domain.blocks import Block
 from app.domain.briefing import Briefing
 from app.domain.notices import RateLimitInfo
-from app.domain.usage import Usage
+from app.domain.usage import Purpose, Usage
 
 
 def encode_context_message(role: str, blocks: Iterable[bytes]) -> bytes:
@@ -70,6 +70,28 @@ class ModelRequest:
     betas: tuple[str, ...] = ()
     """Beta features to ask for."""
     metadata_user_id: str | None = None
+    tool_choice: Mapping[str, Any] | None = None
+    """`tool_choice`, verbatim; absent when None."""
+    is_cached: bool = True
+    """Whether it carries cache marks: another request will begin like it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SideRequest:
+    """A request beside the conversation: a page's question, a search, a verdict.
+
+    Nothing of the conversation goes with it, and nothing of it enters the conversation.
+    """
+
+    system: str
+    prompt: str
+    purpose: Purpose = "tool"
+    max_tokens: int = 8192
+    """Of the answer; less for a model that gives less."""
+    tools: tuple[bytes, ...] = ()
+    """JSON of tools that the provider itself runs."""
+    tool_choice: Mapping[str, Any] | None = None
+    """Thinking is turned off for it; a model that cannot do without it is not forced."""
 
 
 @dataclass(frozen=True, slots=True)

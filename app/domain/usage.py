@@ -34,6 +34,10 @@ class Usage:
         return self.cache_write_5m_tokens + self.cache_write_1h_tokens
 
 
+Purpose = Literal["main", "compaction", "subagent", "suggestion", "tool"]
+"""What a request was for. `tool`: a tool asked it, beside the conversation."""
+
+
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
     """One model request that consumed something: the unit that all money is summed from."""
@@ -43,7 +47,7 @@ class LedgerRow:
     usage: Usage
     cost_usd: Decimal | None
     """None when the model has no known price (decisions B24)."""
-    purpose: Literal["main", "compaction", "subagent", "suggestion"] = "main"
+    purpose: Purpose = "main"
     thread: str | None = None
     """The tool use id of the subagent that asked; None for the main thread."""
     request_id: str | None = None
@@ -77,7 +81,8 @@ class Spend:
 
     by_model: dict[str, ModelSpend] = field(default_factory=dict)
     main_thread: Usage = field(default_factory=Usage)
-    """The sum over requests with purpose `main` and no thread: the wire's `usage`."""
+    """The sum over requests with purpose `main` and no thread, and the web searches of its tools:
+    the wire's `usage`."""
     api_ms: int = 0
 
     @property
@@ -89,10 +94,9 @@ class Spend:
         return any(spend.unpriced for spend in self.by_model.values())
 
     def plus(self, row: LedgerRow) -> "Spend":
-        is_main = row.purpose == "main" and row.thread is None
         return Spend(
             {**self.by_model, row.model: self.by_model.get(row.model, ModelSpend()).plus(row)},
-            self.main_thread + row.usage if is_main else self.main_thread,
+            self.main_thread + of_main_thread(row.usage, row.purpose, row.thread),
             self.api_ms + row.duration_ms,
         )
 
@@ -107,6 +111,13 @@ class Spend:
                 mine.unpriced or spend.unpriced,
             )
         return Spend(models, self.main_thread + other.main_thread, self.api_ms + other.api_ms)
+
+
+def of_main_thread(usage: Usage, purpose: str, thread: str | None) -> Usage:
+    """Give the part of a request's usage that the main thread is told to have used."""
+    if thread is not None or purpose not in {"main", "tool"}:
+        return Usage()
+    return usage if purpose == "main" else Usage(web_search_requests=usage.web_search_requests)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,11 +27,14 @@ def encode_request(request: ModelRequest) -> bytes:
     if config := _output_config(request):
         parts += (b',"output_config":', orjson.dumps(config))
     if system := [_text_block(text) for text in request.system if text]:
-        parts += (b',"system":[', b",".join(_marked(system)), b"]")
+        parts += (b',"system":[', b",".join(_marked(system) if request.is_cached else system), b"]")
     if request.tools:
-        parts += (b',"tools":[', b",".join(_marked(list(request.tools))), b"]")
+        tools = list(request.tools)
+        parts += (b',"tools":[', b",".join(_marked(tools) if request.is_cached else tools), b"]")
+    if request.tool_choice is not None:
+        parts += (b',"tool_choice":', orjson.dumps(dict(request.tool_choice)))
     parts.append(b',"messages":[')
-    for message in _messages(request.messages):
+    for message in _messages(request.messages, _MARKED_MESSAGES if request.is_cached else 0):
         parts += (message, b",")
     # The history is copied once: it is most of the body.
     parts[-1] = b"]}"
@@ -51,8 +54,8 @@ def _text_block(text: str) -> bytes:
     return orjson.dumps({"type": "text", "text": text})
 
 
-def _messages(messages: tuple[ContextMessage, ...]) -> list[bytes]:
-    left = _MARKED_MESSAGES
+def _messages(messages: tuple[ContextMessage, ...], left: int) -> list[bytes]:
+    """Encode messages; `left` user messages at the end get a mark."""
     encoded: list[bytes] = []
     for message in reversed(messages):
         if message.role == "user" and left > 0:

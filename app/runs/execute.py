@@ -184,9 +184,15 @@ class Execution:
                 (failed,) = await asyncio.gather(self._task, return_exceptions=True)
             if isinstance(failed, LeaseLost):
                 raise failed
+            await self._settle(effects)
             if isinstance(failed, Exception):
                 await self._failed(failed)
         await self._after_stop(effects)
+
+    async def _settle(self, effects: Effects) -> None:
+        """Store what a loop that was stopped had asked beside the conversation."""
+        if self._stop != "lost" and self._now().result is None and (rows := effects.side.settle()):
+            await self._store(self._now().after(Batch(ledger=rows)))
 
     def _given_up(self, work: Work) -> str | None:
         """Say why the run is not driven once more, if so."""

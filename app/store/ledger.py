@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from app.domain.usage import ModelSpend, Spend, Usage
+from app.domain.usage import ModelSpend, Spend, Usage, of_main_thread
 from app.store.engine import Database
 
 _SUMS = """
 SELECT run_id = $3 AS is_this_run, model,
-       purpose = 'main' AND thread IS NULL AS is_main,
+       purpose, thread,
        sum(input_tokens)::bigint AS input_tokens, sum(output_tokens)::bigint AS output_tokens,
        sum(cache_read_tokens)::bigint AS cache_read_tokens,
        sum(cache_write_5m_tokens)::bigint AS cache_write_5m_tokens,
@@ -18,7 +18,7 @@ SELECT run_id = $3 AS is_this_run, model,
        sum(web_search_requests)::bigint AS web_search_requests,
        coalesce(sum(cost_usd), 0) AS cost_usd, bool_or(cost_usd IS NULL) AS is_unpriced,
        sum(duration_ms)::bigint AS duration_ms
-FROM ledger WHERE tenant_id = $1 AND session_id = $2 GROUP BY 1, 2, 3"""
+FROM ledger WHERE tenant_id = $1 AND session_id = $2 GROUP BY 1, 2, 3, 4"""
 
 
 async def spends(
@@ -38,7 +38,7 @@ async def spends(
         )
         part = Spend(
             {row["model"]: ModelSpend(usage, row["cost_usd"], row["is_unpriced"])},
-            usage if row["is_main"] else Usage(),
+            of_main_thread(usage, row["purpose"], row["thread"]),
             row["duration_ms"],
         )
         if row["is_this_run"]:

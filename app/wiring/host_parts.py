@@ -31,6 +31,7 @@ from app.runs.live import Hub
 from app.runs.prepared import PreparedToolbox
 from app.runs.previews import live_previews
 from app.runs.progress import ToldToolbox
+from app.runs.side_model import SmallModel
 from app.runs.workspaces import WorkspaceRules
 from app.sandbox.bubblewrap import BubblewrapSandbox
 from app.sandbox.dirs import check_reachable, make_session_dirs, session_dirs
@@ -102,6 +103,8 @@ class HostParts:
     decoder: Decoder
     guard: Guard
     """For requests to places that strangers name."""
+    small_model: str | None
+    """What is asked beside a run's conversation; None: its own model."""
 
     def describe(self, lease: Lease, work: Work) -> RunInfo:
         options = AgentOptions.model_validate(dict(work.options))
@@ -174,10 +177,12 @@ class HostParts:
                 ),
                 lambda: asyncio.to_thread(self._prepare, work, place),
             )
+            model = self._model(options)
+            side = self._side(options, model, info)
             told = ToldToolbox(prepared, previews, self.tool_progress_s)
             output = options.output_format
             yield Effects(
-                model=self._model(options),
+                model=model,
                 tools=OutputToolbox(told, output.json_schema) if output else told,
                 gate=RuleGate(Permissions.of(options)),
                 inbox=inbox,
@@ -192,7 +197,14 @@ class HostParts:
                 previews=previews,
                 models=self.stamps.models,
                 clock=self.stamps.clock,
+                side=side,
             )
+
+    def _side(self, options: AgentOptions, model: Model, info: RunInfo) -> SmallModel:
+        own = options.model or ""
+        is_small = self.small_model is not None and own != DEMO_MODEL
+        names = dict.fromkeys([*([self.small_model or ""] if is_small else []), own])
+        return SmallModel(model, tuple(names), self.stamps, self.retries, info.session_id)
 
     def _model(self, options: AgentOptions) -> Model:
         try:

@@ -8,7 +8,7 @@ from app.agent.effects import Models
 from app.providers.registry import DEMO_MODEL, HOW_TO_SET_A_KEY, ProviderSet, resolve_model
 from app.runs.policy import Policy
 from app.sandbox.egress import EgressRules
-from app.settings import EgressSettings, Settings
+from app.settings import EgressSettings, ModelSettings, Settings
 
 SDK_VERSION = "0.2.189"
 """The SDK whose message parser the compatibility test runs over our messages."""
@@ -35,6 +35,13 @@ def policy_of(settings: Settings, providers: ProviderSet, models: Models) -> Pol
         how_to_serve=f"No model provider is configured. {HOW_TO_SET_A_KEY}",
         models=models,
     )
+
+
+def small_model(model: ModelSettings) -> str | None:
+    """Give what is asked beside runs; None: the run's own model."""
+    if model.small == "inherit":
+        return None
+    return resolve_model(model.small, model.aliases, model.default)
 
 
 def egress_rules(egress: EgressSettings) -> EgressRules:

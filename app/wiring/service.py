@@ -46,7 +46,7 @@ from app.wiring.database import open_store, prepare_data_dir
 from app.wiring.host_parts import HostParts, SystemStamps, offered
 from app.wiring.keep_running import keep_running
 from app.wiring.providers import api_key_source, open_catalog, open_providers, retry_rules
-from app.wiring.rules import egress_rules, meta, policy_of, version
+from app.wiring.rules import egress_rules, meta, policy_of, small_model, version
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +101,7 @@ async def open_service(
                 version=version(),
                 decoder=Decoder(),
                 guard=Guard(egress_rules(settings.egress)),
+                small_model=small_model(settings.model),
             )
             worker = await stack.enter_async_context(
                 open_worker(

@@ -33,6 +33,7 @@ from tests.contracts.engine_seam import Pen
 from tests.fakes.effects import (
     AllowAll,
     FakeTasks,
+    NoSideModel,
     RecordingPreviews,
     ScriptedToolbox,
     SmallModels,
@@ -215,6 +216,7 @@ class Attempt:
             previews=RecordingPreviews(),
             models=SmallModels(),
             clock=world.store.clock,
+            side=NoSideModel(),
         )
         # No heartbeat is ever fresh: before it starts anything, each attempt asks.
         return watched(effects, Ownership(0.0, renew), Activity())

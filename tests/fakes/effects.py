@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-from app.agent.effects import Effects, Gate, Place
+from app.agent.effects import Effects, Gate, Place, SideModel
 from app.agent.fold import fold
 from app.agent.loop import run_agent
 from app.agent.retries import RetryRules
@@ -27,7 +27,13 @@ from app.domain.messages import (
     UserMessage,
     parse_message,
 )
-from app.domain.model import ModelRequest, ModelResponse, PartialResponse, StreamPart
+from app.domain.model import (
+    ModelRequest,
+    ModelResponse,
+    PartialResponse,
+    SideRequest,
+    StreamPart,
+)
 from app.domain.notices import PromptSuggestionMessage, RateLimitEvent, ToolProgressMessage
 from app.domain.options import AgentOptions
 from app.domain.permissions import Scene
@@ -347,6 +353,19 @@ class FakeTasks:
         return self.ends[task_id]
 
 
+class NoSideModel:
+    """A world in which nobody asks a model beside the conversation."""
+
+    async def ask(self, request: SideRequest) -> ModelResponse:
+        raise AssertionError(f"nobody was to ask: {request.prompt}")
+
+    def allow(self, left_usd: Decimal | None) -> None:
+        """Nothing is spent."""
+
+    def settle(self) -> tuple[LedgerRow, ...]:
+        return ()
+
+
 def effects(
     model: ScriptedModel | Sequence[Answer] = (),
     *,
@@ -357,6 +376,7 @@ def effects(
     tasks: FakeTasks | None = None,
     previews: RecordingPreviews | None = None,
     clock: FakeClock | None = None,
+    side: SideModel | None = None,
 ) -> Effects:
     """A whole world, of which a test names the parts that matter to it."""
     return Effects(
@@ -369,6 +389,7 @@ def effects(
         previews=previews or RecordingPreviews(),
         models=SmallModels(),
         clock=clock or FakeClock(),
+        side=side or NoSideModel(),
     )
 
 
