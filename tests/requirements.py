@@ -302,6 +302,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     "tools:background": Requirement(
         "A command in the background outlives its run; its end begins a turn.", "loop 13.3"
     ),
+    "tools:long-results": Requirement(
+        "A long result is stored, shown in part, and read whole by its message's uuid.",
+        "tools 0.5, api 7",
+    ),
     "tools:tasks": Requirement(
         "The list of tasks is the session's: resumed, moved, forked, read over HTTP.", "api 7"
     ),

@@ -16,7 +16,7 @@ from app.domain.messages import (
     wire_time,
 )
 from app.domain.notices import StatusMessage
-from app.domain.tools import JsonValue, ToolResult
+from app.domain.tools import STORED, JsonValue, ToolResult
 from app.domain.usage import Usage
 from app.permissions.decision import Allow, Deny, Verdict
 
@@ -43,6 +43,8 @@ def result_entry(
         tool_use_result=_structured(result),
         tool_result_meta=_meta(call_id, decision, rejected_by),
     )
+    if result.stored:
+        facts = {**(facts or {}), STORED: result.stored.to_json()}
     if result.facts:
         facts = {**(facts or {}), "tool": result.facts.to_json()}
     return Entry.of(message, facts)

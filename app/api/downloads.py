@@ -31,6 +31,7 @@ class Download(StreamingResponse):
         headers = {
             "Content-Disposition": f'attachment; filename="{name}"',
             "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
         }
         super().__init__(_slices(chunks), headers=headers, media_type=media_type)
         self._send_timeout_s, self._slot = send_timeout_s, slot

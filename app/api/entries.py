@@ -1,9 +1,19 @@
-"""Rows and ends as streams tell them, whatever their form."""
+"""Rows and ends as the API tells them, whatever their form."""
 
 import orjson
 
+from app.domain.messages import wire_time
 from app.runs.items import End
 from app.runs.live import Row, service_json
+
+
+def entry_json(row: Row, **more: bytes) -> str:
+    """Wrap a row; its data stays the exact JSON that readers got. `more` are encoded fields."""
+    at = wire_time(row.at) if row.at else None
+    head = orjson.dumps({"seq": row.seq, "at": at, "run_id": row.run_id, "kind": row.kind})
+    fields = "".join(f',"{name}":{value.decode()}' for name, value in more.items())
+    data = row.body if row.kind == "message" else service_json(row)
+    return f'{head.decode()[:-1]}{fields},"data":{data}}}'
 
 
 def row_event(row: Row, *, is_wrapped: bool) -> tuple[str, str]:

@@ -114,6 +114,28 @@ class ToolFacts:
         )
 
 
+STORED = "stored"
+"""Fact on the message of a result that is stored: its `StoredOutput`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOutput:
+    """A file of the session that holds a whole output."""
+
+    path: str
+    """In the agent's view; Read takes it."""
+    size_bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the form stored in the journal's private `facts` column."""
+        return {"path": self.path, "size_bytes": self.size_bytes}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> "StoredOutput":
+        """Read what `to_json` wrote."""
+        return StoredOutput(value["path"], value["size_bytes"])
+
+
 @dataclass(frozen=True, slots=True)
 class ToolResult:
     """The outcome of a call. A failing tool is a result, never an exception."""
@@ -131,3 +153,5 @@ class ToolResult:
     """The id of the background task that the call ended."""
     notes: tuple[str, ...] = ()
     """Texts that the model is given behind the result, each as a message of its own."""
+    stored: StoredOutput | None = None
+    """Where all of it is, when `content` is only a part."""

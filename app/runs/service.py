@@ -11,6 +11,7 @@ from app.runs.live import Hub
 from app.runs.queries import Queries
 from app.runs.sessions import Sessions
 from app.runs.slots import StreamSlots
+from app.runs.stored_outputs import StoredOutputs
 from app.runs.window import WindowReader
 from app.runs.worker import Worker
 from app.store.engine import Database
@@ -26,6 +27,7 @@ class Service:
     commands: Commands
     sessions: Sessions
     queries: Queries
+    outputs: StoredOutputs
     window: WindowReader
     callers: Callers
     meta: Callable[[], Mapping[str, Any]]

@@ -56,10 +56,14 @@ class OpenFile:
         """Look at the first bytes without reading on."""
         return os.pread(self.fd, size_bytes, 0)
 
+    def more(self, most_bytes: int) -> bytes:
+        """Read on; nothing at the end."""
+        return os.read(self.fd, most_bytes)
+
     def chunks(self, limit_bytes: int) -> Iterator[bytes]:
         """Read on from the start, at most `limit_bytes`: a file may grow while it is read."""
         while limit_bytes > 0:
-            chunk = os.read(self.fd, min(limit_bytes, _CHUNK_BYTES))
+            chunk = self.more(min(limit_bytes, _CHUNK_BYTES))
             if not chunk:
                 return
             limit_bytes -= len(chunk)
@@ -98,7 +102,12 @@ async def use(file: OpenFile, work: Callable[[OpenFile], T]) -> T:
         with file:
             return work(file)
 
-    running = asyncio.ensure_future(asyncio.to_thread(owned))
+    return await in_thread(owned)
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Do `work` in a thread; a cancelled caller waits for its end."""
+    running = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:

@@ -23,6 +23,9 @@ class ToolInput(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
+MOST_CHARS = 50_000
+"""Of text in a result, unless a tool says otherwise."""
+
 InputT = TypeVar("InputT", bound=ToolInput)
 
 
@@ -62,6 +65,8 @@ class Tool(Generic[InputT]):
     run: Callable[[InputT, ToolContext], Awaitable[ToolResult]]
     aliases: tuple[str, ...] = ()
     """Older names, by which it may be called too. They are not offered."""
+    most_chars: int | None = MOST_CHARS
+    """Of text in a result: more is stored, and its beginning shown. None: it sees to that itself."""
 
 
 def tool(
@@ -75,6 +80,7 @@ def tool(
     told_defaults: Mapping[str, JsonValue] | None = None,
     is_internal: bool = False,
     aliases: tuple[str, ...] = (),
+    most_chars: int | None = MOST_CHARS,
 ) -> Callable[[Callable[[InputT, ToolContext], Awaitable[ToolResult]]], Tool[InputT]]:
     """Make a tool of an async function `(input, context) -> ToolResult`."""
     schema = _schema(input_model)
@@ -90,7 +96,7 @@ def tool(
             told_defaults=told_defaults or {},
             is_internal=is_internal,
         )
-        return Tool(spec, input_model, run, aliases)
+        return Tool(spec, input_model, run, aliases, most_chars)
 
     return make
 

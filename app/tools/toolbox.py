@@ -13,6 +13,7 @@ from app.tools.decoder import Decoder
 from app.tools.inputs import parse_input
 from app.tools.shells import Shells
 from app.tools.skills import Shelf
+from app.tools.stored_output import shortened
 from app.tools.tool import Tool, ToolContext, ToolInput
 from app.tools.workspace import Workspace
 
@@ -67,9 +68,18 @@ class Toolbox:
     async def call(self, call: ToolCall, memory: ToolMemory) -> ToolResult:
         try:
             tool, given = self._prepared(call)
-            context = ToolContext(
-                self._workspace, self._sandbox, memory, self._shelf, self._decoder, self._shells
-            )
+        except ToolFailed as error:
+            return _failure(error)
+        context = ToolContext(
+            self._workspace, self._sandbox, memory, self._shelf, self._decoder, self._shells
+        )
+        result = await self._run(tool, given, context, call)
+        return await shortened(result, tool.most_chars, self._workspace)
+
+    async def _run(
+        self, tool: Tool[Any], given: ToolInput, context: ToolContext, call: ToolCall
+    ) -> ToolResult:
+        try:
             result = await tool.run(given, context)
         except ToolFailed as error:
             return _failure(error)

@@ -1,14 +1,11 @@
 """What a host offers to runs: workspace, sandbox, tools and model of each."""
 
 import asyncio
-import logging
-import os
 import platform
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from app.agent.effects import Clock, Effects, Inbox, Model, Models
 from app.agent.retries import RetryRules
@@ -17,12 +14,7 @@ from app.compaction.window import Window
 from app.domain.briefing import Briefing
 from app.domain.options import AgentOptions
 from app.domain.tools import ToolSpec
-from app.errors import (
-    ConfigError,
-    NoProvider,
-    ValidationFailed,
-    WorkspaceUnavailable,
-)
+from app.errors import NoProvider, WorkspaceUnavailable
 from app.permissions.decide import Permissions
 from app.providers.catalog import ModelCatalog
 from app.providers.registry import DEMO_MODEL, ProviderSet
@@ -32,13 +24,7 @@ from app.runs.prepared import PreparedToolbox
 from app.runs.previews import live_previews
 from app.runs.progress import ToldToolbox
 from app.runs.side_model import SmallModel
-from app.runs.workspaces import WorkspaceRules
-from app.sandbox.bubblewrap import BubblewrapSandbox
-from app.sandbox.dirs import check_reachable, make_session_dirs, session_dirs
-from app.sandbox.driver import Sandbox, SessionDirs
 from app.sandbox.guarded_http import Guard
-from app.sandbox.programs import Programs
-from app.sandbox.unsandboxed import Unsandboxed
 from app.store.engine import Database
 from app.store.journal import Lease
 from app.store.queue import Claim
@@ -51,9 +37,7 @@ from app.tools.skills import Shelf
 from app.tools.structured_output import OutputToolbox, output_spec
 from app.tools.tool import Tool
 from app.tools.toolbox import Toolbox
-from app.tools.workspace import Workspace
-
-log = logging.getLogger(__name__)
+from app.wiring.folders import Folders
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +49,6 @@ class SystemStamps:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a session works on this host, and as whom."""
-
-    dirs: SessionDirs
-    uid: int | None
-    gid: int | None
-
-
-def _unavailable(error: Exception) -> WorkspaceUnavailable:
-    log.warning("The workspace cannot be opened: %s", error)
-    return WorkspaceUnavailable("The session's workspace is not available here.")
-
-
-@dataclass(frozen=True, slots=True)
 class HostParts:
     """What this host offers to runs: fits `runs.execute.Parts`."""
 
@@ -87,11 +57,7 @@ class HostParts:
     hub: Hub
     providers: ProviderSet
     tools: Sequence[Tool[Any]]
-    sessions_dir: Path
-    programs: Programs
-    rules: WorkspaceRules
-    sandbox: Literal["bubblewrap", "none"]
-    sandbox_uid: int
+    folders: Folders
     api_key_source: str
     retries: RetryRules
     tool_progress_s: float
@@ -115,10 +81,10 @@ class HostParts:
             session_id=lease.session_id,
             run_id=lease.run_id,
             options=options,
-            cwd=self._root(work),
+            cwd=self.folders.root(work.workspace),
             api_key_source="demo" if options.model == DEMO_MODEL else self.api_key_source,
             version=f"{self.version} (Treadle)",
-            sandbox=self.sandbox,
+            sandbox=self.folders.sandbox,
             retries=self.retries,
             max_output_attempts=self.max_output_attempts,
             window=Window(self.stamps.models.limits(model).context_window, self.auto_compact),
@@ -136,7 +102,11 @@ class HostParts:
     @property
     def _platform(self) -> str:
         name = platform.system()
-        return name if self.sandbox == "none" else f"{name}; commands run in a sandbox, offline"
+        return (
+            name
+            if self.folders.sandbox == "none"
+            else f"{name}; commands run in a sandbox, offline"
+        )
 
     def specs(self, info: RunInfo) -> Sequence[ToolSpec]:
         specs = offered(self.tools, info.options)
@@ -149,13 +119,13 @@ class HostParts:
     ) -> AsyncIterator[Effects]:
         options = info.options
         if options.permission_mode == "bypassPermissions" and not (
-            work.allows_bypass and self.sandbox == "bubblewrap"
+            work.allows_bypass and self.folders.sandbox == "bubblewrap"
         ):
             raise WorkspaceUnavailable("bypassPermissions is not allowed on this host any more.")
         lease = claim.lease
-        place = self._place(work)
+        place = self.folders.place(work.workspace)
         with (
-            self._workspace(place) as workspace,
+            self.folders.workspace(place) as workspace,
             live_previews(self.hub, self.stamps.clock, lease) as previews,
         ):
             disabled = _disabled(self.tools, options)
@@ -169,13 +139,13 @@ class HostParts:
                 Toolbox(
                     self.tools,
                     workspace,
-                    self._sandbox(place),
+                    self.folders.commands(place),
                     shells=shells,
                     disabled=disabled,
                     decoder=self.decoder,
                     shelf=shelf,
                 ),
-                lambda: asyncio.to_thread(self._prepare, work, place),
+                lambda: asyncio.to_thread(self.folders.prepare, work.workspace, place),
             )
             model = self._model(options)
             side = self._side(options, model, info)
@@ -213,45 +183,6 @@ class HostParts:
         except NoProvider as error:
             raise WorkspaceUnavailable(error.detail) from None
         return self.providers
-
-    def _root(self, work: Work) -> str:
-        if self.sandbox == "bubblewrap":
-            return "/workspace"
-        folder = work.workspace.get("path") or self.sessions_dir / work.workspace["token"] / "ws"
-        return str(folder)
-
-    def _place(self, work: Work) -> "_Place":
-        """Look where the session works. Raises `WorkspaceUnavailable`."""
-        uid = self.sandbox_uid if os.geteuid() == 0 and self.sandbox == "bubblewrap" else None
-        dirs = session_dirs(self.sessions_dir, work.workspace["token"])
-        if (path := work.workspace.get("path")) is None:
-            return _Place(dirs, uid, uid)
-        try:
-            folder = self.rules.allowed(path)
-            owner = folder.stat()
-            if uid is None:
-                return _Place(SessionDirs(folder, dirs.tmp, dirs.home), None, None)
-            uid, gid = owner.st_uid or uid, owner.st_gid or uid
-            check_reachable(folder, uid=uid)
-        except (ValidationFailed, ConfigError, OSError) as error:
-            raise _unavailable(error) from None
-        return _Place(SessionDirs(folder, dirs.tmp, dirs.home), uid, gid)
-
-    def _prepare(self, work: Work, place: "_Place") -> None:
-        """Make the session's folders. Blocking. Raises `WorkspaceUnavailable`."""
-        try:
-            make_session_dirs(self.sessions_dir, work.workspace["token"], uid=place.uid)
-        except OSError as error:
-            raise _unavailable(error) from None
-
-    def _workspace(self, place: "_Place") -> Workspace:
-        make = Workspace.sandboxed if self.sandbox == "bubblewrap" else Workspace.bare
-        return make(place.dirs, uid=place.uid, gid=place.gid)
-
-    def _sandbox(self, place: "_Place") -> Sandbox:
-        if self.sandbox == "bubblewrap":
-            return BubblewrapSandbox(place.dirs, self.programs, place.uid, place.gid)
-        return Unsandboxed(place.dirs, self.programs, place.uid, place.gid)
 
 
 def offered(tools: Sequence[Tool[Any]], options: AgentOptions) -> Sequence[ToolSpec]:

@@ -27,6 +27,7 @@ from app.runs.relay import open_relay
 from app.runs.service import Service
 from app.runs.sessions import Sessions
 from app.runs.slots import StreamSlots
+from app.runs.stored_outputs import StoredOutputs
 from app.runs.window import WindowReader
 from app.runs.worker import Worker, open_worker
 from app.runs.workspaces import WorkspaceRules
@@ -43,6 +44,7 @@ from app.tools.custom import installed_tools
 from app.tools.decoder import Decoder
 from app.tools.tool import Tool
 from app.wiring.database import open_store, prepare_data_dir
+from app.wiring.folders import Folders
 from app.wiring.host_parts import HostParts, SystemStamps, offered
 from app.wiring.keep_running import keep_running
 from app.wiring.providers import api_key_source, open_catalog, open_providers, retry_rules
@@ -78,6 +80,9 @@ async def open_service(
         rules = WorkspaceRules(
             settings.workspace.allowed_roots, settings.workspace.allow_root_owned
         )
+        folders = Folders(
+            sessions_dir, programs, rules, settings.sandbox, settings.workspace.sandbox_uid
+        )
         tools = _all_tools(extra_tools)
         worker: Worker | None = None
         if role != "api":
@@ -87,11 +92,7 @@ async def open_service(
                 hub=hub,
                 providers=providers,
                 tools=tools,
-                sessions_dir=sessions_dir,
-                programs=programs,
-                rules=rules,
-                sandbox=settings.sandbox,
-                sandbox_uid=settings.workspace.sandbox_uid,
+                folders=folders,
                 api_key_source=api_key_source(settings),
                 retries=retry_rules(settings.model),
                 tool_progress_s=settings.stream.tool_progress_s,
@@ -137,6 +138,7 @@ async def open_service(
             ),
             sessions=Sessions(database, hub, policy, rules),
             queries=queries,
+            outputs=StoredOutputs(queries, folders.own),
             window=_window_reader(settings, queries, stamps.models, tools),
             callers=Callers(database),
             meta=lambda: meta(settings),

@@ -23,9 +23,12 @@ async def test_the_id_of_another_tenant_answers_as_one_that_nobody_has(
     stage: Stage, stranger: httpx.AsyncClient, method: str, path: str
 ) -> None:
     run = await stage.run()
-    theirs = path.format(session_id=run["session_id"], run_id=run["id"])
-    nobodys = path.format(session_id=RANDOM_SESSION, run_id=RANDOM_RUN)
     before = (await stage.client.get(f"/v1/sessions/{run['session_id']}")).json()
+    message = (await stage.client.get(f"/v1/sessions/{run['session_id']}/messages")).json()["data"][
+        0
+    ]
+    theirs = path.format(session_id=run["session_id"], run_id=run["id"], uuid=message["uuid"])
+    nobodys = path.format(session_id=RANDOM_SESSION, run_id=RANDOM_RUN, uuid=message["uuid"])
 
     async def shown(where: str) -> dict[str, Any]:
         for headers in ({}, {"last-event-id": "1"}):

@@ -16,6 +16,7 @@ _DIMENSIONS = {
     "displayHeight": int,
 }
 _NO_TEXT = (str, type(None))
+_STORED = {"persistedOutputPath?": str, "persistedOutputSize?": int}
 _PAGED = {"appliedLimit?": int, "appliedOffset?": int}
 
 SHAPES: Mapping[str, Mapping[str, Fields]] = {
@@ -93,6 +94,7 @@ SHAPES: Mapping[str, Mapping[str, Fields]] = {
             "numFiles": int,
             "totalFiles": int,
             **_PAGED,
+            **_STORED,
         },
         "content": {
             "mode": str,
@@ -102,6 +104,7 @@ SHAPES: Mapping[str, Mapping[str, Fields]] = {
             "numLines": int,
             "totalLines": int,
             **_PAGED,
+            **_STORED,
         },
         "count": {
             "mode": str,
@@ -110,6 +113,7 @@ SHAPES: Mapping[str, Mapping[str, Fields]] = {
             "content": str,
             "numMatches": int,
             **_PAGED,
+            **_STORED,
         },
     },
 }

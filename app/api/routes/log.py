@@ -2,11 +2,11 @@
 
 from typing import Annotated
 
-import orjson
 from fastapi import APIRouter, Query, Request, Response
 
 from app.api.body import StrictRoute
 from app.api.deps import CallerDep, ServiceDep
+from app.api.entries import entry_json
 from app.api.following import STREAM, pace
 from app.api.forms import form_of
 from app.api.params import (
@@ -23,8 +23,7 @@ from app.api.params import (
 from app.api.schemas.log import EventPage, MessagePage
 from app.api.schemas.tasks import TaskList
 from app.api.streaming import StreamResponse, Subject
-from app.domain.messages import wire_time
-from app.runs.live import Row, service_json
+from app.runs.live import Row
 
 router = APIRouter(tags=["sessions"], route_class=StrictRoute)
 
@@ -71,7 +70,7 @@ async def events(
                 caller.tenant_id, session_id, after=after, wait_s=wait, run_id=run_id, types=types
             )
         rows, has_more = await page() if is_there else (rows, has_more)
-    return _page([_entry(row) for row in rows], rows, has_more=has_more)
+    return _page([entry_json(row) for row in rows], rows, has_more=has_more)
 
 
 @router.get(
@@ -138,14 +137,6 @@ async def stream(
         pace=pace(service),
         slot=lambda: service.stream_slots.hold(caller, session_id),
     )
-
-
-def _entry(row: Row) -> str:
-    """Wrap a row; its data stays the exact JSON that readers got."""
-    at = wire_time(row.at) if row.at else None
-    head = orjson.dumps({"seq": row.seq, "at": at, "run_id": row.run_id, "kind": row.kind})
-    data = row.body if row.kind == "message" else service_json(row)
-    return f'{head.decode()[:-1]},"data":{data}}}'
 
 
 def _page(items: list[str], rows: list[Row], *, has_more: bool) -> Response:

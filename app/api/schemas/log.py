@@ -36,6 +36,30 @@ class LogEntry(Out):
     """An SDK message, verbatim, or a service event."""
 
 
+class StoredOutputLink(Out):
+    """All of a tool's output, of which the message holds a part."""
+
+    size_bytes: int
+    """When it was stored."""
+    path: str
+    """Where the agent finds it."""
+    url: str
+    """Where you do. The file is the agent's own: it may change it, or take it away."""
+
+
+class LogMessage(Out):
+    """One message of a session's log."""
+
+    seq: int
+    at: str
+    run_id: str | None
+    kind: Literal["message"]
+    data: SdkMessage
+    """The SDK message, verbatim."""
+    stored_output: StoredOutputLink | None
+    """Set on the result of a tool whose output was too long for a message."""
+
+
 class EventPage(Out):
     data: list[LogEntry]
     has_more: bool

@@ -49,7 +49,13 @@ class BashInput(ToolInput):
     """Has no effect: every command stays in the sandbox."""
 
 
-@tool(name="Bash", description=DESCRIPTION, input_model=BashInput, starts_process=True)
+@tool(
+    name="Bash",
+    description=DESCRIPTION,
+    input_model=BashInput,
+    starts_process=True,
+    most_chars=None,  # an output may be in its file before it has an end
+)
 async def bash_tool(bash: BashInput, context: ToolContext) -> ToolResult:
     """Run the command and report it, or report where it goes on."""
     _check(bash, context)

@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-import os
 import posixpath
 import re
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any
 
 from app.domain.tasks import BackgroundTask
 from app.domain.text import printable, unstorable
-from app.domain.tools import ToolFacts, ToolResult
+from app.domain.tools import StoredOutput, ToolFacts, ToolResult
 from app.errors import ToolFailed
 from app.sandbox.driver import Finished, Limits
 from app.tools.builtin.bash_script import reported_directory
@@ -19,7 +18,7 @@ from app.tools.open_file import OpenFile, use
 from app.tools.seen import saw, sha256
 from app.tools.shell import is_silent, meaning_of_status_1, printed_file
 from app.tools.shells import DEFAULT_LIFE_S
-from app.tools.stored_output import MAX_CHARS, StoredOutput, preview
+from app.tools.stored_output import MAX_CHARS, preview, store, wire_fields
 from app.tools.tool import ToolContext
 
 _FAILURE_CHARS = 10_240
@@ -69,10 +68,13 @@ async def answer(
     text = _Text.of(finished)
     meaning = meaning_of_status_1(command) if finished.exit_code == 1 else None
     if finished.timed_out or finished.flooded or (finished.exit_code != 0 and meaning is None):
-        stored = None if len(text.head) <= _FAILURE_CHARS else _stored(finished, task, context)
-        return ToolResult(_failure(finished, text, stored, wait_s), is_error=True)
+        stored = (
+            None if len(text.head) <= _FAILURE_CHARS else await _stored(finished, task, context)
+        )
+        failure = _failure(finished, text, stored, wait_s)
+        return ToolResult(failure, is_error=True, stored=stored)
     facts, note = await _facts(command, finished, context)
-    stored = None if text.is_short else _stored(finished, task, context)
+    stored = None if text.is_short else await _stored(finished, task, context)
     structured = _structured(command, text.head[:MAX_CHARS], note)
     if meaning is not None:
         structured["returnCodeInterpretation"] = meaning
@@ -80,8 +82,7 @@ async def answer(
         structured["isImage"] = True
         return ToolResult([image], is_error=False, structured=structured, facts=facts)
     if stored is not None:
-        structured["persistedOutputPath"] = stored.path
-        structured["persistedOutputSize"] = stored.size_bytes
+        structured |= wire_fields(stored)
         shown = preview(stored, text.head)
     else:
         shown = text.head if text.is_short else text.shortened(MAX_CHARS // 2, MAX_CHARS // 2)
@@ -91,6 +92,7 @@ async def answer(
         is_error=False,
         structured=structured,
         facts=facts,
+        stored=stored,
     )
 
 
@@ -152,20 +154,15 @@ def _failure(finished: Finished, text: _Text, stored: StoredOutput | None, wait_
     return whole.shortened(_FAILURE_PART, _FAILURE_PART, where)
 
 
-def _stored(finished: Finished, task: BackgroundTask, context: ToolContext) -> StoredOutput | None:
+async def _stored(
+    finished: Finished, task: BackgroundTask, context: ToolContext
+) -> StoredOutput | None:
     """Put the whole output into its file, unless it is there; None when it cannot be had whole."""
-    stored = StoredOutput(task.output_file, len(finished.output) + finished.cut_bytes)
     if finished.is_spooled:
-        return stored
+        return StoredOutput(task.output_file, len(finished.output) + finished.cut_bytes)
     if finished.cut_bytes:
         return None
-    try:
-        fd = context.workspace.create(task.output_file)
-        with os.fdopen(fd, "wb") as file:
-            file.write(finished.output)
-    except (OSError, ToolFailed):  # the agent's own folder: anything may stand in the way
-        return None
-    return stored
+    return await store(finished.output, task.output_file, context.workspace)
 
 
 def _image(text: _Text) -> dict[str, Any] | None:

@@ -1,6 +1,7 @@
 """Grep: search the content of files with ripgrep."""
 
 import re
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import Field, WithJsonSchema
@@ -14,12 +15,15 @@ from app.tools.builtin.grep_output import (
     count_result,
     files_result,
 )
+from app.tools.open_file import compute
 from app.tools.paths import shown
 from app.tools.ripgrep import check_argument, ripgrep
 from app.tools.tool import ToolContext, ToolInput, tool
 
 _MAX_COLUMNS = 501
 """Bytes of a line that is shown whole, its line end included."""
+_MOST_CHARS = 20_000
+"""Of a result; more is stored."""
 _NOT_SEARCHED = (".git", ".svn", ".hg", ".bzr", ".jj", ".sl")
 
 
@@ -70,6 +74,7 @@ class GrepInput(ToolInput):
     input_model=GrepInput,
     starts_process=True,
     read_only=True,
+    most_chars=_MOST_CHARS,
 )
 async def grep_tool(given: GrepInput, context: ToolContext) -> ToolResult:
     """Search, and show one page of the results. Finding nothing is no failure."""
@@ -80,14 +85,19 @@ async def grep_tool(given: GrepInput, context: ToolContext) -> ToolResult:
     options = [*_matching(given), *_printing(given, is_folder=is_folder)]
     found = await ripgrep(context.sandbox, options, [path], cwd=existing_folder(context, "."))
     page = Page(context.cwd, given.offset, given.head_limit, found.is_whole)
+    told = partial(_told, given, found.output, page, is_folder=is_folder)
+    return await compute(told, size_bytes=len(found.output))
+
+
+def _told(given: GrepInput, output: bytes, page: Page, *, is_folder: bool) -> ToolResult:
     match given.output_mode:
         case "files_with_matches":
-            return files_result(found.output, page)
+            return files_result(output, page)
         case "count":
-            return count_result(found.output, page)
+            return count_result(output, page)
         case "content":
             return content_result(
-                found.output,
+                output,
                 page,
                 with_names=is_folder,
                 with_numbers=given.line_numbers,

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 from app.domain.tools import ToolResult
 from app.tools.paths import one_line, relative
 
-_MAX_TEXT = 20_000
 _NUMBER = re.compile(r"(\d+)([:-])")
 
 T = TypeVar("T")
@@ -60,7 +59,7 @@ def files_result(output: bytes, page: Page) -> ToolResult:
         "totalFiles": len(names),
         **page.applied(len(names)),
     }
-    return ToolResult(_capped(text, page), structured=structured)
+    return ToolResult(_noted(text, page), structured=structured)
 
 
 def count_result(output: bytes, page: Page) -> ToolResult:
@@ -84,7 +83,7 @@ def count_result(output: bytes, page: Page) -> ToolResult:
         "numMatches": matches,
         **page.applied(files),
     }
-    return ToolResult(_capped(f"{content}\n\n{summary}", page), structured=structured)
+    return ToolResult(_noted(f"{content}\n\n{summary}", page), structured=structured)
 
 
 def content_result(
@@ -112,7 +111,7 @@ def content_result(
         **page.applied(len(lines)),
     }
     tail = f"\n\n[Showing results with pagination = {note}]" if note else ""
-    return ToolResult(_capped(content, page) + tail, structured=structured)
+    return ToolResult(_noted(content, page) + tail, structured=structured)
 
 
 def _by_path(raw: Sequence[str], page: Page, *, with_numbers: bool, with_groups: bool) -> list[str]:
@@ -164,11 +163,8 @@ def _text(output: bytes) -> str:
     return output.decode(errors="replace")
 
 
-def _capped(text: str, page: Page) -> str:
-    """Cut what is too long at a line's end, and say so."""
-    whole = "" if page.is_whole else "\n[The search found more than can be listed. Narrow it.]"
-    if len(text) <= _MAX_TEXT:
-        return text + whole
-    head = text[: text.rfind("\n", 0, _MAX_TEXT)] if "\n" in text[:_MAX_TEXT] else text[:_MAX_TEXT]
-    hidden = text[len(head) :].count("\n")
-    return f"{head}\n[{hidden} more lines are not shown. Narrow the search, or use head_limit and offset.]{whole}"
+def _noted(text: str, page: Page) -> str:
+    """Say so when there was more than ripgrep may print."""
+    return (
+        text if page.is_whole else f"{text}\n[The search found more than can be listed. Narrow it.]"
+    )

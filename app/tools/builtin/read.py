@@ -45,6 +45,7 @@ class ReadInput(ToolInput):
     ),
     input_model=ReadInput,
     read_only=True,
+    most_chars=None,
 )
 async def read_tool(given: ReadInput, context: ToolContext) -> ToolResult:
     """Open the file, and show it as what it is."""
