@@ -79,6 +79,7 @@ def test_tools_are_offered_in_the_same_order_each_time(desk: Desk) -> None:
         "Bash",
         "TaskStop",
         *TASKS,
+        "Skill",
     ]
     for name in names:
         spec = desk.toolbox.spec(name)
