@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import platformdirs
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FilePath, SecretStr, ValidationError
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -152,6 +152,8 @@ class EgressSettings(_Group):
     """Hosts that are never reached. JSON list."""
     ports: list[Annotated[int, Field(ge=1, le=65535)]] = [80, 443]
     """Ports of hosts that are not private. JSON list."""
+    ca_file: FilePath | None = None
+    """File of certificates (PEM) that are trusted beside the public ones."""
 
 
 class LimitSettings(_Group):

@@ -312,4 +312,15 @@ REQUIREMENTS: dict[str, Requirement] = {
     "tools:background-hosts": Requirement(
         "It ends with the host that owns the session, and the next turn is told.", "ours"
     ),
+    # -- the web ------------------------------------------------------------------------------
+    "web:no-private-address": Requirement(
+        "No tool and no client makes the service ask a private address.", "case N08"
+    ),
+    "web:fetch": Requirement(
+        "A page's question is answered by a small model, whose cost is the run's.", "tools 12"
+    ),
+    "web:search": Requirement(
+        "The provider searches; each search has its price in the ledger.", "tools 13"
+    ),
+    "web:permission": Requirement("Reaching out needs an approval.", "loop 11.3"),
 }

@@ -23,6 +23,8 @@ class ToolSpec:
     """Neighbouring read-only calls run together, and run again after a crash."""
     edits_files: bool = False
     """Whether `acceptEdits` approves it."""
+    reaches_out: bool = False
+    """Whether it reaches places outside of the session: it needs an approval though it only reads."""
     starts_process: bool = False
     """Whether it runs a command."""
     told_defaults: Mapping[str, JsonValue] = field(default_factory=dict)

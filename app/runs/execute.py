@@ -191,7 +191,7 @@ class Execution:
 
     async def _settle(self, effects: Effects) -> None:
         """Store what a loop that was stopped had asked beside the conversation."""
-        if self._stop != "lost" and self._now().result is None and (rows := effects.side.settle()):
+        if self._stop != "lost" and not self._now().is_over and (rows := effects.side.settle()):
             await self._store(self._now().after(Batch(ledger=rows)))
 
     def _given_up(self, work: Work) -> str | None:

@@ -31,11 +31,12 @@ from app.store.queue import Claim
 from app.store.runs import Work
 from app.tools.decoder import Decoder
 from app.tools.git_state import NO_REPOSITORY
+from app.tools.pages import Pages
 from app.tools.project import Project, environment
 from app.tools.shells import Shells
 from app.tools.skills import Shelf
 from app.tools.structured_output import OutputToolbox, output_spec
-from app.tools.tool import Tool
+from app.tools.tool import Beyond, Tool
 from app.tools.toolbox import Toolbox
 from app.wiring.folders import Folders
 
@@ -69,6 +70,7 @@ class HostParts:
     decoder: Decoder
     guard: Guard
     """For requests to places that strangers name."""
+    pages: Pages
     small_model: str | None
     """What is asked beside a run's conversation; None: its own model."""
 
@@ -135,6 +137,8 @@ class HostParts:
                 None if options.skills == "all" else options.skills,
                 is_offered="Skill" not in disabled,
             )
+            model = self._model(options)
+            side = self._side(options, model, info)
             prepared = PreparedToolbox(
                 Toolbox(
                     self.tools,
@@ -144,11 +148,10 @@ class HostParts:
                     disabled=disabled,
                     decoder=self.decoder,
                     shelf=shelf,
+                    beyond=Beyond(self.pages, side, f"{lease.tenant_id}/{lease.session_id}"),
                 ),
                 lambda: asyncio.to_thread(self.folders.prepare, work.workspace, place),
             )
-            model = self._model(options)
-            side = self._side(options, model, info)
             told = ToldToolbox(prepared, previews, self.tool_progress_s)
             output = options.output_format
             yield Effects(

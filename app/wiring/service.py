@@ -31,7 +31,6 @@ from app.runs.stored_outputs import StoredOutputs
 from app.runs.window import WindowReader
 from app.runs.worker import Worker, open_worker
 from app.runs.workspaces import WorkspaceRules
-from app.sandbox.guarded_http import Guard
 from app.sandbox.programs import Programs, install_programs
 from app.sandbox.selftest import check_sandbox
 from app.sandbox.strays import end_strays
@@ -42,13 +41,14 @@ from app.store.queue import Host
 from app.tools.builtin import BUILTIN_TOOLS
 from app.tools.custom import installed_tools
 from app.tools.decoder import Decoder
+from app.tools.pages import Pages
 from app.tools.tool import Tool
 from app.wiring.database import open_store, prepare_data_dir
 from app.wiring.folders import Folders
 from app.wiring.host_parts import HostParts, SystemStamps, offered
 from app.wiring.keep_running import keep_running
 from app.wiring.providers import api_key_source, open_catalog, open_providers, retry_rules
-from app.wiring.rules import egress_rules, meta, policy_of, small_model, version
+from app.wiring.rules import meta, open_guard, policy_of, small_model, version
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +86,7 @@ async def open_service(
         tools = _all_tools(extra_tools)
         worker: Worker | None = None
         if role != "api":
+            decoder, guard = Decoder(), open_guard(settings.egress)
             parts = HostParts(
                 stamps=stamps,
                 database=database,
@@ -100,8 +101,9 @@ async def open_service(
                 auto_compact=settings.model.auto_compact,
                 catalog=await open_catalog(stack, settings, prices),
                 version=version(),
-                decoder=Decoder(),
-                guard=Guard(egress_rules(settings.egress)),
+                decoder=decoder,
+                guard=guard,
+                pages=Pages(guard, decoder),
                 small_model=small_model(settings.model),
             )
             worker = await stack.enter_async_context(

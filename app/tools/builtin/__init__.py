@@ -16,6 +16,8 @@ from app.tools.builtin.task_items import (
     task_update_tool,
 )
 from app.tools.builtin.task_stop import task_stop_tool
+from app.tools.builtin.web_fetch import web_fetch_tool
+from app.tools.builtin.web_search import web_search_tool
 from app.tools.builtin.write import write_tool
 from app.tools.tool import Tool
 
@@ -27,6 +29,8 @@ BUILTIN_TOOLS: tuple[Tool[Any], ...] = (  # each has an input type of its own
     glob_tool,
     grep_tool,
     bash_tool,
+    web_fetch_tool,
+    web_search_tool,
     task_stop_tool,
     task_create_tool,
     task_update_tool,
