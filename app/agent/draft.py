@@ -133,6 +133,8 @@ class Draft:
                 self.failures = (*self.failures, message.error)
             case ModelFallbackMessage():
                 self.fallback, self.failures = message.fallback_model, ()
+                if facts and facts.get(OUTPUT_FACT) == "retracted":
+                    self.output = replace(self.output, is_retracted=True)
             case TaskStartedMessage() | TaskNotificationMessage():
                 self.tasks = tasks_after(self.tasks, message, facts)
             case RateLimitEvent():

@@ -15,6 +15,7 @@ from app.agent.finish_step import ending
 from app.agent.notices import asked_in, budget_warnings, estimate, limit_changed
 from app.agent.prompt import system_texts
 from app.agent.results import note_entry
+from app.agent.retracted import OutputWatch
 from app.agent.sound import sound_blocks
 from app.agent.start_step import take_in
 from app.agent.state import Advance, LoopState
@@ -53,15 +54,16 @@ async def ask_model(state: LoopState, effects: Effects) -> AsyncGenerator[Advanc
     request = build_request(state, effects)
     started = effects.clock.monotonic()
     effects.previews.requesting()
+    watch = OutputWatch()
     try:
-        response = await _respond(request, effects)
+        response = await _respond(request, effects, watch)
     except ModelError as error:
         cost = billed(error, request, effects, started)
         if limit := limit_changed(error.rate_limit, state, effects):
             told = state.after(Batch(limit))
             yield told
             state = told.state
-        failed, wait_s = after_failure(error, cost, state, effects)
+        failed, wait_s = after_failure(error, cost, state, effects, retracts_output=watch.is_whole)
         yield failed
         if wait_s:
             await effects.clock.sleep(wait_s)
@@ -157,7 +159,7 @@ def _ended_empty(state: LoopState, effects: Effects) -> Batch:
     return Batch((note_entry(MISSING_TEXT, state, effects, is_synthetic=True, facts=facts),))
 
 
-async def _respond(request: ModelRequest, effects: Effects) -> ModelResponse:
+async def _respond(request: ModelRequest, effects: Effects, watch: OutputWatch) -> ModelResponse:
     message_id = None
     async with aclosing(effects.model.stream(request)) as parts:
         try:
@@ -166,6 +168,7 @@ async def _respond(request: ModelRequest, effects: Effects) -> ModelResponse:
                     effects.previews.complete()
                     return part
                 message_id = part.message_id
+                watch.feed(part.event)
                 effects.previews.publish(part)
         except BaseException as error:
             if message_id is not None:
