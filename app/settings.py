@@ -79,9 +79,13 @@ class ModelSettings(_Group):
     `cache_read`, `cache_write_5m`, `cache_write_1h` in USD per million tokens,
     `context_window`, `max_output` in tokens."""
     abilities: dict[str, dict[str, list[str] | str]] = {}
-    """What models take of thinking and effort, where it adds to or overrides what is known, by
+    """What models take of thinking, effort and tool search, where it adds to or overrides what is known, by
     model: `efforts` (list of levels), `thinking` (list of `adaptive`, `budget`), `off`
-    (`disabled`, `between_tools` or `never`), `off_efforts` (levels that go with that)."""
+    (`disabled`, `between_tools` or `never`), `off_efforts` (levels that go with that),
+    `tool_search` (`yes` or `no`)."""
+    tool_search: bool = True
+    """Whether tools that are marked as deferred are loaded by search, with models that know it. Off:
+    every request holds them all."""
     rate_limit_near: Annotated[float, Field(gt=0, le=1)] = 0.8
     """Share of the provider's rate limit at which runs are told that it is near."""
     auto_compact: bool = True

@@ -309,6 +309,10 @@ REQUIREMENTS: dict[str, Requirement] = {
         "A long result is stored, shown in part, and read whole by its message's uuid.",
         "tools 0.5, api 7",
     ),
+    "tools:search": Requirement(
+        "Deferred tools are told by name, loaded by search, and stay loaded; the cache holds.",
+        "tools 10, B28",
+    ),
     "tools:tasks": Requirement(
         "The list of tasks is the session's: resumed, moved, forked, read over HTTP.", "api 7"
     ),

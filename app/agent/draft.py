@@ -259,7 +259,7 @@ class Draft:
         self.compactions += 1
         for name, value in self._carrier.load(left["carried"]).items():
             setattr(self, name, value)
-        self.memory = replace(self.memory, skills={})  # their texts are summarised with the rest
+        self.memory = self.memory.compacted()
         self.failures = ()
         self.head = opening_blocks(self.briefing)
 

@@ -5,14 +5,13 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-import orjson
-
 from app.agent.command import compact_instructions
 from app.agent.draft import EMPTY_RESPONSE
 from app.agent.effects import Effects, Stamps
 from app.agent.failure_step import after_failure, billed
 from app.agent.finish_step import ending
 from app.agent.notices import asked_in, budget_warnings, estimate, limit_changed
+from app.agent.offer import BETA, offer_of
 from app.agent.prompt import system_texts
 from app.agent.results import note_entry
 from app.agent.retracted import OutputWatch
@@ -30,7 +29,7 @@ from app.domain.messages import (
     wire_time,
 )
 from app.domain.model import ContextMessage, ModelRequest, ModelResponse
-from app.domain.tools import ToolCall, ToolSpec
+from app.domain.tools import ToolCall
 from app.domain.usage import LedgerRow
 from app.errors import ModelError
 
@@ -105,28 +104,21 @@ def build_request(
     """
     options = state.run.options
     asked = asked_in(state.model, state, effects)
+    has_search = effects.models.abilities(state.model).tool_search
+    offer = offer_of(effects.tools.specs(), state.memory, has_search=has_search)
+    said = state.request_messages() if messages is None else state.opened(messages)
     return ModelRequest(
         model=state.model,
         max_tokens=effects.models.limits(state.model).max_output,
         system=system_texts(options.system_prompt),
-        tools=tuple(encode_spec(spec) for spec in effects.tools.specs()),
-        messages=state.request_messages() if messages is None else state.opened(messages),
+        tools=offer.tools,
+        deferred_tools=offer.deferred,
+        messages=offer.readable(said, state.memory.loaded),
         effort=asked.effort,
         thinking=asked.thinking,
         task_budget_tokens=options.task_budget.total if options.task_budget else None,
-        betas=tuple(options.betas),
+        betas=(*options.betas, BETA) if offer.is_searching else tuple(options.betas),
         metadata_user_id=state.run.session_id,
-    )
-
-
-def encode_spec(spec: ToolSpec) -> bytes:
-    """Give a tool as requests hold it."""
-    return orjson.dumps(
-        {
-            "name": spec.name,
-            "description": spec.description,
-            "input_schema": spec.input_schema,
-        }
     )
 
 

@@ -16,6 +16,7 @@ from app.agent.draft import BRIEFING
 from app.agent.effects import Effects
 from app.agent.finish_step import plain_usd
 from app.agent.notices import budget_warnings
+from app.agent.offer import on_offer, unsent_hint
 from app.agent.results import LOST_TEXT, note_entry, result_entry
 from app.agent.state import Advance, LoopState
 from app.agent.structured import OUTPUT_FACT
@@ -24,7 +25,7 @@ from app.domain.blocks import ToolUseBlock
 from app.domain.journal import Batch, Entry
 from app.domain.messages import PermissionDeniedMessage
 from app.domain.permissions import Scene
-from app.domain.tools import ToolCall, ToolResult
+from app.domain.tools import ToolCall, ToolResult, ToolSpec
 from app.permissions.decision import Allow, Deny
 
 MAX_PARALLEL_CALLS = 16
@@ -118,7 +119,8 @@ async def carry_out(block: ToolUseBlock, state: LoopState, effects: Effects) -> 
     spec = effects.tools.spec(call.name)
     invalid = effects.tools.invalid(call)
     if spec is None or invalid is not None:
-        return (result_entry(call.id, invalid or _unknown(call), state, effects),)
+        refused = _hinted(invalid, spec, state, effects) if invalid else _unknown(call)
+        return (result_entry(call.id, refused, state, effects),)
     decision = await effects.gate.check(call, spec, Scene(state.memory.cwd))
     if isinstance(decision, Deny):
         return _denied(call, decision, state, effects)
@@ -162,6 +164,19 @@ def _groups(calls: Sequence[ToolUseBlock], effects: Effects) -> Iterable[tuple[T
             yield tuple(group)
         else:
             yield from ((call,) for call in group)
+
+
+def _hinted(
+    invalid: ToolResult, spec: ToolSpec | None, state: LoopState, effects: Effects
+) -> ToolResult:
+    """Say how to get a schema that the model has not seen."""
+    has_search = effects.models.abilities(state.model).tool_search
+    offered = on_offer(effects.tools.specs(), has_search=has_search)
+    hint = unsent_hint(spec, state.memory, offered) if spec else ""
+    if not hint or not isinstance(invalid.content, str):
+        return invalid
+    end = "</tool_use_error>"
+    return replace(invalid, content=f"{invalid.content.removesuffix(end)}{hint}{end}")
 
 
 def _unknown(call: ToolCall) -> ToolResult:

@@ -3,7 +3,7 @@
 A new tool is one file in `builtin/` and one line in `builtin/__init__.py`.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -62,6 +62,8 @@ class ToolContext:
     """Commands in the background."""
     beyond: Beyond = field(default_factory=Beyond)
     """Web pages, and a model that answers beside the conversation."""
+    catalogue: Sequence[ToolSpec] = ()
+    """All tools on offer, in a stable order."""
 
     @property
     def cwd(self) -> str:
@@ -110,6 +112,7 @@ def tool(
     starts_process: bool = False,
     told_defaults: Mapping[str, JsonValue] | None = None,
     is_internal: bool = False,
+    deferred: bool = False,
     aliases: tuple[str, ...] = (),
     most_chars: int | None = MOST_CHARS,
 ) -> Callable[[Callable[[InputT, ToolContext], Awaitable[ToolResult]]], Tool[InputT]]:
@@ -127,6 +130,7 @@ def tool(
             starts_process=starts_process,
             told_defaults=told_defaults or {},
             is_internal=is_internal,
+            deferred=deferred,
         )
         return Tool(spec, input_model, run, aliases, most_chars)
 

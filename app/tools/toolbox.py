@@ -80,6 +80,7 @@ class Toolbox:
             self._decoder,
             self._shells,
             self._beyond,
+            self._specs,
         )
         result = await self._run(tool, given, context, call)
         return await shortened(result, tool.most_chars, self._workspace)

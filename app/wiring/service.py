@@ -11,6 +11,7 @@ from typing import Any, Literal
 from ulid import ULID
 
 from app.agent.effects import Models
+from app.agent.offer import STAND_IN
 from app.agent.state import RunInfo
 from app.compaction.window import Window
 from app.domain.options import AgentOptions
@@ -74,7 +75,11 @@ async def open_service(
         bus = await stack.enter_async_context(open_bus(database, host.id))
         hub = await _open_hub(stack, settings.engine.poll_s, settings.stream, database, bus)
         providers = await open_providers(stack, settings)
-        prices = PriceTable(settings.model.prices, settings.model.abilities)
+        prices = PriceTable(
+            settings.model.prices,
+            settings.model.abilities,
+            has_tool_search=settings.model.tool_search,
+        )
         await asyncio.to_thread(prices.warm_up)
         stamps = SystemStamps(SystemClock(), prices)
         rules = WorkspaceRules(
@@ -158,8 +163,8 @@ async def open_service(
 
 def _all_tools(extra: Sequence[Tool[Any]]) -> tuple[Tool[Any], ...]:
     """Give the built-in tools, those that operators installed, and `extra`."""
-    known = (*BUILTIN_TOOLS, *extra)
-    return (*BUILTIN_TOOLS, *installed_tools(tool.spec.name for tool in known), *extra)
+    taken = [*(tool.spec.name for tool in (*BUILTIN_TOOLS, *extra)), STAND_IN]
+    return (*BUILTIN_TOOLS, *installed_tools(taken), *extra)
 
 
 def _open_folder(folder: Path) -> Path:
@@ -215,4 +220,4 @@ def _window_reader(
         options = given.model_copy(update={"model": model})
         return RunInfo(session_id, "", options, window=window)
 
-    return WindowReader(queries, describe, lambda info: offered(tools, info.options))
+    return WindowReader(queries, describe, lambda info: offered(tools, info.options), models)

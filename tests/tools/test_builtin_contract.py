@@ -28,6 +28,7 @@ VALID_INPUT: dict[str, dict[str, Any]] = {
     "WebSearch": {"query": "cats"},
     "TaskStop": {"task_id": "b00000000"},
     "Skill": {"skill": "review"},
+    "ToolSearch": {"query": "x"},
 }
 
 

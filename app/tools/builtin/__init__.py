@@ -16,6 +16,7 @@ from app.tools.builtin.task_items import (
     task_update_tool,
 )
 from app.tools.builtin.task_stop import task_stop_tool
+from app.tools.builtin.tool_search import tool_search_tool
 from app.tools.builtin.web_fetch import web_fetch_tool
 from app.tools.builtin.web_search import web_search_tool
 from app.tools.builtin.write import write_tool
@@ -37,4 +38,5 @@ BUILTIN_TOOLS: tuple[Tool[Any], ...] = (  # each has an input type of its own
     task_list_tool,
     task_get_tool,
     skill_tool,
+    tool_search_tool,
 )
