@@ -127,6 +127,9 @@ class EngineSettings(_Group):
     """Hosts that may take a run over without a new message before it is given up."""
     queue_per_session: Count = 20
     """Runs that may wait in one session."""
+    hold_s: Annotated[float, Field(ge=0)] = 60.0
+    """How long a run that waits for a client's answer keeps its place on its host, at the most. Then
+    it holds nothing but its rows, and an answer lets any host go on with it."""
 
 
 class WorkspaceSettings(_Group):

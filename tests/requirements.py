@@ -251,11 +251,16 @@ REQUIREMENTS: dict[str, Requirement] = {
     "field:P02": Requirement("Losing the reader does not break the run.", "field P02"),
     "field:P04": Requirement("A polite stop hands a run over as a kill does.", "field P04"),
     "field:P05": Requirement("An accepted run survives a crash before it began.", "field P05"),
+    "field:P07": Requirement(
+        "An approval outlives timers and hosts; the call runs once.", "field P07"
+    ),
+    "field:P09": Requirement("What is asked is seen by any client.", "field P09"),
     "field:P10": Requirement("Costs of runs add up to their session's.", "field P10"),
     "field:P12": Requirement("A silent model ends in a result.", "field P12"),
     "field:P13": Requirement("Stop reaches tools, their children and the model.", "field P13"),
     "field:P14": Requirement("A killed host leaves no orphans.", "field P14"),
     "field:P23": Requirement("Quiet streams are not cut by proxies.", "field P23"),
+    "field:P58": Requirement("What nobody answers ends by policy; the model is told.", "field P58"),
     "field:P26": Requirement("Any cursor of the log works; its tail is whole.", "field P26"),
     "field:P27": Requirement("Who joins inside a message gets its beginning.", "field P27, D16"),
     "field:P41": Requirement("After the result the session is not busy.", "field P41"),

@@ -35,6 +35,13 @@ class ToolSpec:
     """Whether the model is told only its name at first, and loads the rest by ToolSearch."""
     needs_person: bool = False
     """Whether each call is put to a person, whatever rules and modes say."""
+    is_kept: bool = False
+    """Whether a call that was begun is a row, which the next host finds again."""
+
+    @property
+    def can_repeat(self) -> bool:
+        """Whether a call whose host was lost is simply made again."""
+        return self.read_only or self.is_kept
 
 
 @dataclass(frozen=True, slots=True)

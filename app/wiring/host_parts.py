@@ -18,6 +18,8 @@ from app.errors import NoProvider, WorkspaceUnavailable
 from app.permissions.decide import Permissions
 from app.providers.catalog import ModelCatalog
 from app.providers.registry import DEMO_MODEL, ProviderSet
+from app.runs.asking import PersonAsker
+from app.runs.desk import Desk
 from app.runs.gate import RuleGate
 from app.runs.live import Hub
 from app.runs.prepared import PreparedToolbox
@@ -117,7 +119,7 @@ class HostParts:
 
     @asynccontextmanager
     async def open(
-        self, claim: Claim, work: Work, info: RunInfo, inbox: Inbox, shells: Shells
+        self, claim: Claim, work: Work, info: RunInfo, inbox: Inbox, shells: Shells, desk: Desk
     ) -> AsyncIterator[Effects]:
         options = info.options
         if options.permission_mode == "bypassPermissions" and not (
@@ -126,6 +128,7 @@ class HostParts:
             raise WorkspaceUnavailable("bypassPermissions is not allowed on this host any more.")
         lease = claim.lease
         place = self.folders.place(work.workspace)
+        desk.hold_for(options.actions.hold_seconds)
         with (
             self.folders.workspace(place) as workspace,
             live_previews(self.hub, self.stamps.clock, lease) as previews,
@@ -157,7 +160,8 @@ class HostParts:
             yield Effects(
                 model=model,
                 tools=OutputToolbox(told, output.json_schema) if output else told,
-                gate=RuleGate(Permissions.of(options)),
+                gate=RuleGate(Permissions.of(options), PersonAsker(desk, options.actions)),
+                desk=desk,
                 inbox=inbox,
                 place=Project(
                     workspace,

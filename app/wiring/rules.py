@@ -65,7 +65,7 @@ def meta(settings: Settings) -> Mapping[str, Any]:
         "wire": {"claude_code_version": f"{version()} (Treadle)", "claude_agent_sdk": SDK_VERSION},
         "features": [
             *("runs", "sessions", "fork", "rewind", "continue", "export", "import", "search"),
-            *("sse", "previews", "cancel", "compact"),
+            *("sse", "previews", "cancel", "compact", "actions"),
         ],
         "sandbox": settings.sandbox,
         "models": {

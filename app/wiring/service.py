@@ -17,9 +17,11 @@ from app.compaction.window import Window
 from app.domain.options import AgentOptions
 from app.providers.pricing import PriceTable
 from app.providers.registry import resolve_model
+from app.runs.actions import Actions
 from app.runs.callers import Callers
 from app.runs.clock import SystemClock
 from app.runs.commands import Commands
+from app.runs.desk import WaitingRules
 from app.runs.indexing import Indexer
 from app.runs.live import Hub
 from app.runs.mirrors import Mirrors
@@ -44,6 +46,7 @@ from app.tools.custom import installed_tools
 from app.tools.decoder import Decoder
 from app.tools.pages import Pages
 from app.tools.tool import Tool
+from app.wiring.answers import input_check
 from app.wiring.database import open_store, prepare_data_dir
 from app.wiring.folders import Folders
 from app.wiring.host_parts import HostParts, SystemStamps, offered
@@ -123,6 +126,7 @@ async def open_service(
                         heartbeat_s=settings.engine.heartbeat_s,
                         poll_s=settings.engine.poll_s,
                         max_attempts=settings.engine.max_attempts,
+                        waiting=WaitingRules(settings.engine.hold_s, settings.engine.poll_s),
                     )
                 )
             )
@@ -144,6 +148,7 @@ async def open_service(
                 settings.engine.queue_per_session,
             ),
             sessions=Sessions(database, hub, policy, rules),
+            actions=Actions(database, hub, bus, worker, input_check(tools)),
             queries=queries,
             outputs=StoredOutputs(queries, folders.own),
             window=_window_reader(settings, queries, stamps.models, tools),
