@@ -102,21 +102,6 @@ class Gate(Protocol):
         ...
 
 
-class Desk(Protocol):
-    """Where calls wait for a client's answer."""
-
-    def expects(self, calls: int) -> None:
-        """Say how many calls of the step have no stored result: a run waits when all of them do."""
-        ...
-
-
-class NoDesk:
-    """For a run that asks nobody."""
-
-    def expects(self, calls: int) -> None:
-        pass
-
-
 class Inbox(Protocol):
     """Prompts that wait for the loop."""
 
@@ -144,6 +129,10 @@ class Place(Protocol):
 
     async def near(self, paths: Iterable[str], known: Briefing) -> News:
         """Read instructions that stand in the folders of files which a call touched."""
+        ...
+
+    async def command(self, name: str, arguments: str) -> str | None:
+        """Give the text of a command, or of a skill that users may start; None if there is none."""
         ...
 
 
@@ -247,4 +236,3 @@ class Effects:
     models: Models
     clock: Clock
     side: SideModel
-    desk: Desk = NoDesk()

@@ -1,14 +1,11 @@
 """What follows a model request that failed: another try, another model, or the end of the run."""
 
-from collections.abc import Mapping
-
 from app.agent.effects import Effects, Stamps
 from app.agent.finish_step import budget_spent, result_batch
 from app.agent.results import status_entry, synthetic_entry
 from app.agent.retries import FallbackTrigger, fallback_trigger, may_retry, retry_delay_s
 from app.agent.state import Advance, LoopState
 from app.agent.steps import can_make_room
-from app.agent.structured import OUTPUT_FACT, RETRACTED_TEXT
 from app.domain.journal import Batch, Entry
 from app.domain.messages import (
     ApiRetryMessage,
@@ -28,17 +25,11 @@ _WHY: dict[FallbackTrigger, str] = {
 
 
 def after_failure(
-    error: ModelError,
-    ledger: tuple[LedgerRow, ...],
-    state: LoopState,
-    effects: Effects,
-    *,
-    retracts_output: bool = False,
+    error: ModelError, ledger: tuple[LedgerRow, ...], state: LoopState, effects: Effects
 ) -> tuple[Advance, float]:
     """Give what a failed try makes durable, and the wait in seconds before the next one.
 
-    `ledger` holds what the try has cost. Nothing of its response is kept (decisions B26), not even
-    a structured output that had come whole: a fallback `retracts_output` then.
+    `ledger` holds what the try has cost. Nothing of its response is kept (decisions B26).
     """
     spent = state.apply(Batch(ledger=ledger))
     if isinstance(error, ContextTooLong) and can_make_room(state):
@@ -54,8 +45,7 @@ def after_failure(
     if spent.is_over_budget:
         return state.after(budget_spent(spent, effects, ledger)), 0.0
     if trigger is not None and fallback is not None:
-        facts = {OUTPUT_FACT: "retracted"} if retracts_output and _wants_output(state) else None
-        told = _fallback(trigger, fallback, state, effects, facts)
+        told = _fallback(trigger, fallback, state, effects)
         return state.after(Batch((told,), ledger)), 0.0
     attempt = len(failures)
     delay_s = retry_delay_s(attempt, error, effects.clock.jitter(), rules)
@@ -110,16 +100,13 @@ def failure(
         api_error_type=error.error_type,
         api_error=api_error,
     )
-    was_retracted = state.output.is_retracted
     return result_batch(
         state,
         effects,
-        subtype="error_max_structured_output_retries"
-        if was_retracted
-        else "error_during_execution",
+        subtype="error_during_execution",
         terminal_reason=terminal_reason or _terminal_reason(error),
-        end_reason="structured_output" if was_retracted else "model_error",
-        errors=(RETRACTED_TEXT, text) if was_retracted else (text,),
+        end_reason="model_error",
+        errors=(text,),
         api_error_status=error.status,
         api_error_type=error.error_type,
         api_error=api_error,
@@ -156,17 +143,7 @@ def retry_entry(
     )
 
 
-def _wants_output(state: LoopState) -> bool:
-    return state.run.options.output_format is not None
-
-
-def _fallback(
-    trigger: FallbackTrigger,
-    model: str,
-    state: LoopState,
-    effects: Effects,
-    facts: Mapping[str, str] | None,
-) -> Entry:
+def _fallback(trigger: FallbackTrigger, model: str, state: LoopState, effects: Effects) -> Entry:
     return Entry.of(
         ModelFallbackMessage(
             session_id=state.run.session_id,
@@ -178,6 +155,5 @@ def _fallback(
                 f"{state.model} {_WHY[trigger]}: {model} answers for the rest of this run. "
                 f"The next run begins with {state.model} again."
             ),
-        ),
-        facts,
+        )
     )

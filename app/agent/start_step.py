@@ -1,20 +1,21 @@
 """The opening of a run: `init`, then its prompts (decisions B25)."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-from app.agent.command import COMMAND, COMPACT, LOCAL_COMMANDS, compact_instructions
+from app.agent.command import COMMAND, EXPANDED, LOCAL_COMMANDS, LocalCommand, local_command
 from app.agent.draft import BRIEFING
 from app.agent.effects import Stamps
+from app.agent.expansion import Expansions
 from app.agent.notices import opening_notices
-from app.agent.offer import deferred_names, on_offer
 from app.agent.state import LoopState
 from app.domain.briefing import Briefing
 from app.domain.journal import Batch, Entry
 from app.domain.messages import InitMessage, Prompt, UserContent, UserMessage, wire_time
 from app.domain.skills import SkillNote
 from app.domain.tools import ToolSpec
+
+NOTHING: Expansions = {}
 
 
 def opening(
@@ -23,21 +24,19 @@ def opening(
     tools: Sequence[ToolSpec],
     effects: Stamps,
     briefing: Briefing,
+    expansions: Expansions = NOTHING,
 ) -> Batch:
     """Give the first batch of a run: `init`, what a person should know, then its prompts.
 
     What the briefing has of new becomes known with `init`.
     """
-    has_search = effects.models.abilities(state.model).tool_search
-    tools = on_offer(tools, has_search=has_search)
-    briefing = replace(briefing, tools=deferred_names(tools, has_search=has_search))
     news = briefing.since(state.briefing)
     init = Entry.of(
         _init(state, tools, effects, prompts, briefing.skills),
         {BRIEFING: news.to_json()} if news else None,
     )
     before = (init, *opening_notices(state, effects))
-    return take_in(prompts, state, effects, before=before)
+    return take_in(prompts, state, effects, expansions, before=before)
 
 
 def shell_cwd(state: LoopState) -> str:
@@ -46,12 +45,19 @@ def shell_cwd(state: LoopState) -> str:
 
 
 def take_in(
-    prompts: Sequence[Prompt], state: LoopState, effects: Stamps, before: tuple[Entry, ...] = ()
+    prompts: Sequence[Prompt],
+    state: LoopState,
+    effects: Stamps,
+    expansions: Expansions = NOTHING,
+    before: tuple[Entry, ...] = (),
 ) -> Batch:
     """Give the batch in which prompts enter the conversation."""
-    is_command = not state.has_started and compact_instructions(prompts) is not None
+    command = None if state.has_started else local_command(prompts)
+    replays = (
+        _replay(prompt, state, effects, command, expansions.get(prompt.id)) for prompt in prompts
+    )
     return Batch(
-        (*before, *(_replay(prompt, state, effects, is_command) for prompt in prompts)),
+        (*before, *replays),
         consumed=tuple(prompt.id for prompt in prompts),
         steered=sum(prompt.is_steer for prompt in prompts),
     )
@@ -82,10 +88,18 @@ def _init(
     )
 
 
-def _replay(prompt: Prompt, state: LoopState, effects: Stamps, is_command: bool) -> Entry:
+def _replay(
+    prompt: Prompt,
+    state: LoopState,
+    effects: Stamps,
+    command: LocalCommand | None,
+    expansion: Sequence[str] | None,
+) -> Entry:
     facts: dict[str, Any] = {"inbox": prompt.id}
-    if is_command:
-        facts[COMMAND] = COMPACT
+    if command:
+        facts[COMMAND] = command.name
+    if expansion:
+        facts[EXPANDED] = expansion
     if prompt.has_client_uuid:
         facts["client_uuid"] = prompt.uuid
     if prompt.is_steer:

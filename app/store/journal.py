@@ -16,14 +16,6 @@ import orjson
 from asyncpg.pool import PoolConnectionProxy
 from ulid import ULID
 
-from app.domain.actions import (
-    ACTION_EXPIRED,
-    ACTION_OPENED,
-    ACTION_RESOLVED,
-    ACTION_WITHDRAWN,
-    RUN_RESUMED,
-    RUN_WAITS,
-)
 from app.domain.journal import Batch, Entry, ServiceEvent
 from app.domain.messages import wire_time
 from app.domain.runs import Outcome
@@ -33,11 +25,7 @@ from app.store.active import active_part
 from app.store.engine import Database
 
 CANCEL_REQUESTED = "run.cancel_requested"
-_NOT_OF_BATCHES = (
-    CANCEL_REQUESTED,
-    *(ACTION_OPENED, ACTION_RESOLVED, ACTION_EXPIRED, ACTION_WITHDRAWN, RUN_WAITS, RUN_RESUMED),
-)
-"""Rows of a run that are written beside its batches: by clients, or while it waits for them."""
+"""The only row of a run that is driven which its owner has not written."""
 PAGE = 500
 """Rows read at a time."""
 
@@ -222,7 +210,8 @@ SELECT last_seq FROM s"""
 async def was_stored(database: Database, lease: Lease, *, after: int) -> bool:
     """Say whether the run has a row beyond `after`: was an append stored after all?
 
-    Waits for an append that the server is still at, though its client heard of no end.
+    Nobody but its owner writes rows of a run that is driven, save that its cancel is asked for. Waits for an append that the server
+    is still at, though its client heard of no end.
     """
     key = (lease.tenant_id, lease.session_id)
     await database.raw.execute(
@@ -230,11 +219,11 @@ async def was_stored(database: Database, lease: Lease, *, after: int) -> bool:
     )
     found: bool = await database.raw.fetchval(
         """SELECT EXISTS (SELECT 1 FROM journal WHERE tenant_id = $1 AND session_id = $2
-             AND seq > $3 AND run_id = $4 AND type <> ALL($5::text[]))""",
+             AND seq > $3 AND run_id = $4 AND type <> $5)""",
         *key,
         after,
         lease.run_id,
-        list(_NOT_OF_BATCHES),
+        CANCEL_REQUESTED,
     )
     return found
 

@@ -20,6 +20,7 @@ from app.domain.briefing import Briefing, News
 from app.domain.journal import Batch
 from app.domain.messages import (
     AssistantMessage,
+    ConversationReset,
     Message,
     Prompt,
     ResultMessage,
@@ -133,15 +134,7 @@ class Stalled:
     was_closed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """A response that fails after these events."""
-
-    events: Sequence[dict[str, Any]]
-    error: ModelError
-
-
-Answer: TypeAlias = ModelResponse | ModelError | Stalled | Broken
+Answer: TypeAlias = ModelResponse | ModelError | Stalled
 
 
 @dataclass(slots=True)
@@ -165,10 +158,6 @@ class ScriptedModel:
                 yield replace(answer, id=answer.id or message_id)
             case ModelError():
                 raise answer
-            case Broken(events, error):
-                for event in events:
-                    yield StreamPart(event, message_id)
-                raise error
             case Stalled():
                 try:
                     answer.began.set()
@@ -300,12 +289,17 @@ class ToldPlace:
     briefing: Briefing = field(default_factory=Briefing)
     beside: Mapping[str, News] = field(default_factory=dict)
     """What is found beside a file, by its path."""
+    commands: Mapping[str, str] = field(default_factory=dict)
 
     async def look(self, known: Briefing, cwd: str) -> Briefing:  # noqa: ARG002 - the seam's signature
         return self.briefing
 
     async def near(self, paths: Iterable[str], known: Briefing) -> News:  # noqa: ARG002 - as above
         return next((self.beside[path] for path in paths if path in self.beside), News())
+
+    async def command(self, name: str, arguments: str) -> str | None:
+        text = self.commands.get(name)
+        return None if text is None else text.replace("$ARGUMENTS", arguments)
 
 
 @dataclass(slots=True)
@@ -334,9 +328,9 @@ class RecordingPreviews:
 
 @dataclass(frozen=True, slots=True)
 class SmallModels:
-    """Two models with a price: a cent a thousand tokens, in or out."""
+    """One model with a price: a cent a thousand tokens, in or out."""
 
-    priced: frozenset[str] = frozenset({MODEL, "other-model"})
+    priced: frozenset[str] = frozenset({MODEL})
 
     def cost_usd(self, model: str, usage: Usage, at: datetime) -> Decimal | None:
         assert at.tzinfo is UTC
@@ -494,7 +488,12 @@ def _kind(message: Message) -> str:
             return "tool_result"
         case UserMessage():
             return "note"
-        case PromptSuggestionMessage() | RateLimitEvent() | ToolProgressMessage():
+        case (
+            PromptSuggestionMessage()
+            | RateLimitEvent()
+            | ToolProgressMessage()
+            | ConversationReset()
+        ):
             return message.type
         case _:
             return message.subtype
