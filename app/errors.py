@@ -5,6 +5,7 @@ TreadleError
 ├─ ModelError                           → the loop retries or ends the run
 ├─ ToolFailed                           → text for the model; never leaves the loop
 ├─ EgressError                          → a request to a place that a stranger named: say so, send nothing
+├─ Parked, Interrupted, NobodyAnswered  → a run waits, or ends, for what a client did not do, or did
 ├─ LeaseLost                            → stop at once, write nothing more
 └─ ConfigError                          → at start: message, exit status 2
 """
@@ -134,6 +135,18 @@ class RunAlreadyStarted(Conflict):
 
 class RunNotRetryable(Conflict):
     code, title = "run_not_retryable", "The run cannot be tried again"
+
+
+class ActionResolved(Conflict):
+    code, title = "action_already_resolved", "The action is answered already"
+
+
+class ActionExpired(RequestError):
+    code, status, title = "action_expired", 410, "The action expired"
+
+
+class ActionWithdrawn(RequestError):
+    code, status, title = "action_withdrawn", 410, "The action was withdrawn"
 
 
 class QueueFull(RequestError):
@@ -275,6 +288,23 @@ class AnswerTooLarge(EgressError):
 
 class LeaseLost(TreadleError):
     """Another host owns the session now. Stop at once; write nothing more."""
+
+
+class Parked(TreadleError):
+    """Nothing of a run moves but calls that wait for an answer, and for long: it is to be let go."""
+
+
+class Interrupted(TreadleError):
+    """Who denied a call wants the run to end."""
+
+    def __init__(self, denial: dict[str, Any]) -> None:
+        super().__init__("a person ended the run with a denial")
+        self.denial = denial
+        """The entry of `permission_denials`."""
+
+
+class NobodyAnswered(TreadleError):
+    """An action expired, and its run is to end then. The text is for clients."""
 
 
 class WorkspaceUnavailable(TreadleError):

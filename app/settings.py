@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import platformdirs
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FilePath, SecretStr, ValidationError
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -79,9 +79,13 @@ class ModelSettings(_Group):
     `cache_read`, `cache_write_5m`, `cache_write_1h` in USD per million tokens,
     `context_window`, `max_output` in tokens."""
     abilities: dict[str, dict[str, list[str] | str]] = {}
-    """What models take of thinking and effort, where it adds to or overrides what is known, by
+    """What models take of thinking, effort and tool search, where it adds to or overrides what is known, by
     model: `efforts` (list of levels), `thinking` (list of `adaptive`, `budget`), `off`
-    (`disabled`, `between_tools` or `never`), `off_efforts` (levels that go with that)."""
+    (`disabled`, `between_tools` or `never`), `off_efforts` (levels that go with that),
+    `tool_search` (`yes` or `no`)."""
+    tool_search: bool = True
+    """Whether tools that are marked as deferred are loaded by search, with models that know it. Off:
+    every request holds them all."""
     rate_limit_near: Annotated[float, Field(gt=0, le=1)] = 0.8
     """Share of the provider's rate limit at which runs are told that it is near."""
     auto_compact: bool = True
@@ -123,6 +127,9 @@ class EngineSettings(_Group):
     """Hosts that may take a run over without a new message before it is given up."""
     queue_per_session: Count = 20
     """Runs that may wait in one session."""
+    hold_s: Annotated[float, Field(ge=0)] = 60.0
+    """How long a run that waits for a client's answer keeps its place on its host, at the most. Then
+    it holds nothing but its rows, and an answer lets any host go on with it."""
 
 
 class WorkspaceSettings(_Group):
@@ -152,6 +159,8 @@ class EgressSettings(_Group):
     """Hosts that are never reached. JSON list."""
     ports: list[Annotated[int, Field(ge=1, le=65535)]] = [80, 443]
     """Ports of hosts that are not private. JSON list."""
+    ca_file: FilePath | None = None
+    """File of certificates (PEM) that are trusted beside the public ones."""
 
 
 class LimitSettings(_Group):

@@ -32,6 +32,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "engine:budget-warning": Requirement(
         "The log says when a run has spent 80 and 95 % of its budget.", "api 7"
     ),
+    "output:retracted": Requirement(
+        "An output that a fallback took back and did not give again is missing.", "issue 4"
+    ),
     "loop:suggestion": Requirement(
         "The next prompt is suggested after the result, before the stream's end.", "issue 4"
     ),
@@ -263,11 +266,16 @@ REQUIREMENTS: dict[str, Requirement] = {
     "field:P02": Requirement("Losing the reader does not break the run.", "field P02"),
     "field:P04": Requirement("A polite stop hands a run over as a kill does.", "field P04"),
     "field:P05": Requirement("An accepted run survives a crash before it began.", "field P05"),
+    "field:P07": Requirement(
+        "An approval outlives timers and hosts; the call runs once.", "field P07"
+    ),
+    "field:P09": Requirement("What is asked is seen by any client.", "field P09"),
     "field:P10": Requirement("Costs of runs add up to their session's.", "field P10"),
     "field:P12": Requirement("A silent model ends in a result.", "field P12"),
     "field:P13": Requirement("Stop reaches tools, their children and the model.", "field P13"),
     "field:P14": Requirement("A killed host leaves no orphans.", "field P14"),
     "field:P23": Requirement("Quiet streams are not cut by proxies.", "field P23"),
+    "field:P58": Requirement("What nobody answers ends by policy; the model is told.", "field P58"),
     "field:P26": Requirement("Any cursor of the log works; its tail is whole.", "field P26"),
     "field:P27": Requirement("Who joins inside a message gets its beginning.", "field P27, D16"),
     "field:P41": Requirement("After the result the session is not busy.", "field P41"),
@@ -321,10 +329,25 @@ REQUIREMENTS: dict[str, Requirement] = {
         "A long result is stored, shown in part, and read whole by its message's uuid.",
         "tools 0.5, api 7",
     ),
+    "tools:search": Requirement(
+        "Deferred tools are told by name, loaded by search, and stay loaded; the cache holds.",
+        "tools 10, B28",
+    ),
     "tools:tasks": Requirement(
         "The list of tasks is the session's: resumed, moved, forked, read over HTTP.", "api 7"
     ),
     "tools:background-hosts": Requirement(
         "It ends with the host that owns the session, and the next turn is told.", "ours"
     ),
+    # -- the web ------------------------------------------------------------------------------
+    "web:no-private-address": Requirement(
+        "No tool and no client makes the service ask a private address.", "case N08"
+    ),
+    "web:fetch": Requirement(
+        "A page's question is answered by a small model, whose cost is the run's.", "tools 12"
+    ),
+    "web:search": Requirement(
+        "The provider searches; each search has its price in the ledger.", "tools 13"
+    ),
+    "web:permission": Requirement("Reaching out needs an approval.", "loop 11.3"),
 }

@@ -100,7 +100,7 @@ def test_every_reference_leads_somewhere() -> None:
 def test_operation_ids_are_unique_and_name_resource_and_verb() -> None:
     ids = [operation["operationId"] for _, _, operation in OPERATIONS]
     assert len(set(ids)) == len(ids)
-    assert all(re.fullmatch(r"(run|session|service|problem)_[a-z]+", name) for name in ids)
+    assert all(re.fullmatch(r"(run|session|action|service|problem)_[a-z]+", name) for name in ids)
 
 
 @each_operation
@@ -133,10 +133,12 @@ def test_a_body_is_json_and_has_an_example(
         assert content["application/x-ndjson"]["example"]
         return
     assert list(content) == ["application/json"], path
-    body = schema(content["application/json"]["schema"])
-    assert body["additionalProperties"] is False
-    (example,) = body["examples"]
-    assert set(example) <= set(body["properties"])
+    whole = content["application/json"]["schema"]
+    for form in whole.get("oneOf", [whole]):
+        body = schema(form)
+        assert body["additionalProperties"] is False
+        (example,) = body["examples"]
+        assert set(example) <= set(body["properties"])
 
 
 @pytest.mark.parametrize(

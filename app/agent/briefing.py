@@ -24,15 +24,23 @@ _SKILLS_NOW = "The skills that can be loaded have changed. Now they are:"
 _NO_SKILLS = "There are no skills to load any more."
 _ENVIRONMENT = "Where you work:"
 _ENVIRONMENT_NOW = "Where you work now:"
+_TOOLS = (
+    "Further tools, by name. Before you call one whose definition you do not have, load it with "
+    "ToolSearch:"
+)
+_TOOLS_NEW = "More tools that ToolSearch can load:"
+_TOOLS_GONE = "ToolSearch loads these no longer:"
 _TAG = re.compile(r"<(?=\s*/?\s*system-reminder)", re.IGNORECASE)
 
 
 def opening_blocks(briefing: Briefing) -> tuple[bytes, ...]:
     """Give the encoded blocks that stand before the first message of a conversation.
 
-    Instructions come first: the same project has the same beginning in each of its sessions.
+    What most sessions share comes first: the host's tools, then the project's instructions.
     """
     blocks: list[bytes] = []
+    if briefing.tools:
+        blocks.append(_reminder("\n".join((_TOOLS, *briefing.tools))))
     if briefing.files:
         blocks.append(_reminder(_INSTRUCTIONS, *_sections(briefing.files)))
     if listing := _listing(briefing.skills):
@@ -45,6 +53,10 @@ def opening_blocks(briefing: Briefing) -> tuple[bytes, ...]:
 def news_block(news: News) -> bytes:
     """Give the encoded block that tells what has changed, to stand where it became known."""
     parts: list[str] = []
+    if news.tools:
+        parts.append("\n".join((_TOOLS_NEW, *news.tools)))
+    if news.tools_gone:
+        parts.append("\n".join((_TOOLS_GONE, *news.tools_gone)))
     if news.files:
         parts += (_NEWER, *_sections(news.files))
     if news.gone:

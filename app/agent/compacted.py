@@ -1,7 +1,7 @@
 """What a compaction leaves in the journal: the boundary, then the summary with its facts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.agent.active import COMPACTED
 from app.agent.briefing import opening_blocks
@@ -84,7 +84,8 @@ class Compaction:
 
     def _used_tokens(self, text: str, state: LoopState, effects: Effects) -> int:
         """Estimate what a request holds now, but for what is newer than the newest response."""
-        request = build_request(state, effects)
+        after = replace(state, memory=state.memory.compacted())
+        request = build_request(after, effects)
         first = self.kept[0]
         counted = state.used_tokens - first.tokens_before if first.tokens_before else 0
         stays = max(counted, sum(message_tokens(message) for message in self.kept))

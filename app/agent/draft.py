@@ -134,6 +134,8 @@ class Draft:
                 self.failures = (*self.failures, message.error)
             case ModelFallbackMessage():
                 self.fallback, self.failures = message.fallback_model, ()
+                if facts and facts.get(OUTPUT_FACT) == "retracted":
+                    self.output = replace(self.output, is_retracted=True)
             case TaskStartedMessage() | TaskNotificationMessage():
                 self.tasks = tasks_after(self.tasks, message, facts)
             case RateLimitEvent():
@@ -264,7 +266,7 @@ class Draft:
         self.compactions += 1
         for name, value in self._carrier.load(left["carried"]).items():
             setattr(self, name, value)
-        self.memory = replace(self.memory, skills={})  # their texts are summarised with the rest
+        self.memory = self.memory.compacted()
         self.failures = ()
         self.head = opening_blocks(self.briefing)
 

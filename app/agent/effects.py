@@ -102,6 +102,21 @@ class Gate(Protocol):
         ...
 
 
+class Desk(Protocol):
+    """Where calls wait for a client's answer."""
+
+    def expects(self, calls: int) -> None:
+        """Say how many calls of the step have no stored result: a run waits when all of them do."""
+        ...
+
+
+class NoDesk:
+    """For a run that asks nobody."""
+
+    def expects(self, calls: int) -> None:
+        pass
+
+
 class Inbox(Protocol):
     """Prompts that wait for the loop."""
 
@@ -236,3 +251,4 @@ class Effects:
     models: Models
     clock: Clock
     side: SideModel
+    desk: Desk = NoDesk()

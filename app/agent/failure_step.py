@@ -1,11 +1,14 @@
 """What follows a model request that failed: another try, another model, or the end of the run."""
 
+from collections.abc import Mapping
+
 from app.agent.effects import Effects, Stamps
 from app.agent.finish_step import budget_spent, result_batch
 from app.agent.results import status_entry, synthetic_entry
 from app.agent.retries import FallbackTrigger, fallback_trigger, may_retry, retry_delay_s
 from app.agent.state import Advance, LoopState
 from app.agent.steps import can_make_room
+from app.agent.structured import OUTPUT_FACT, RETRACTED_TEXT
 from app.domain.journal import Batch, Entry
 from app.domain.messages import (
     ApiRetryMessage,
@@ -25,11 +28,17 @@ _WHY: dict[FallbackTrigger, str] = {
 
 
 def after_failure(
-    error: ModelError, ledger: tuple[LedgerRow, ...], state: LoopState, effects: Effects
+    error: ModelError,
+    ledger: tuple[LedgerRow, ...],
+    state: LoopState,
+    effects: Effects,
+    *,
+    retracts_output: bool = False,
 ) -> tuple[Advance, float]:
     """Give what a failed try makes durable, and the wait in seconds before the next one.
 
-    `ledger` holds what the try has cost. Nothing of its response is kept (decisions B26).
+    `ledger` holds what the try has cost. Nothing of its response is kept (decisions B26), not even
+    a structured output that had come whole: a fallback `retracts_output` then.
     """
     spent = state.apply(Batch(ledger=ledger))
     if isinstance(error, ContextTooLong) and can_make_room(state):
@@ -45,7 +54,8 @@ def after_failure(
     if spent.is_over_budget:
         return state.after(budget_spent(spent, effects, ledger)), 0.0
     if trigger is not None and fallback is not None:
-        told = _fallback(trigger, fallback, state, effects)
+        facts = {OUTPUT_FACT: "retracted"} if retracts_output and _wants_output(state) else None
+        told = _fallback(trigger, fallback, state, effects, facts)
         return state.after(Batch((told,), ledger)), 0.0
     attempt = len(failures)
     delay_s = retry_delay_s(attempt, error, effects.clock.jitter(), rules)
@@ -100,13 +110,16 @@ def failure(
         api_error_type=error.error_type,
         api_error=api_error,
     )
+    was_retracted = state.output.is_retracted
     return result_batch(
         state,
         effects,
-        subtype="error_during_execution",
+        subtype="error_max_structured_output_retries"
+        if was_retracted
+        else "error_during_execution",
         terminal_reason=terminal_reason or _terminal_reason(error),
-        end_reason="model_error",
-        errors=(text,),
+        end_reason="structured_output" if was_retracted else "model_error",
+        errors=(RETRACTED_TEXT, text) if was_retracted else (text,),
         api_error_status=error.status,
         api_error_type=error.error_type,
         api_error=api_error,
@@ -143,7 +156,17 @@ def retry_entry(
     )
 
 
-def _fallback(trigger: FallbackTrigger, model: str, state: LoopState, effects: Effects) -> Entry:
+def _wants_output(state: LoopState) -> bool:
+    return state.run.options.output_format is not None
+
+
+def _fallback(
+    trigger: FallbackTrigger,
+    model: str,
+    state: LoopState,
+    effects: Effects,
+    facts: Mapping[str, str] | None,
+) -> Entry:
     return Entry.of(
         ModelFallbackMessage(
             session_id=state.run.session_id,
@@ -155,5 +178,6 @@ def _fallback(trigger: FallbackTrigger, model: str, state: LoopState, effects: E
                 f"{state.model} {_WHY[trigger]}: {model} answers for the rest of this run. "
                 f"The next run begins with {state.model} again."
             ),
-        )
+        ),
+        facts,
     )

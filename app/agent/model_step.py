@@ -5,8 +5,6 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-import orjson
-
 from app.agent.command import local_command
 from app.agent.draft import EMPTY_RESPONSE
 from app.agent.effects import Effects, Stamps
@@ -14,8 +12,10 @@ from app.agent.expansion import expanded
 from app.agent.failure_step import after_failure, billed
 from app.agent.finish_step import ending
 from app.agent.notices import asked_in, budget_warnings, estimate, limit_changed
+from app.agent.offer import BETA, offer_of
 from app.agent.prompt import system_texts
 from app.agent.results import note_entry
+from app.agent.retracted import OutputWatch
 from app.agent.sound import sound_blocks
 from app.agent.start_step import take_in
 from app.agent.state import Advance, LoopState
@@ -30,7 +30,7 @@ from app.domain.messages import (
     wire_time,
 )
 from app.domain.model import ContextMessage, ModelRequest, ModelResponse
-from app.domain.tools import ToolCall, ToolSpec
+from app.domain.tools import ToolCall
 from app.domain.usage import LedgerRow
 from app.errors import ModelError
 
@@ -55,15 +55,16 @@ async def ask_model(state: LoopState, effects: Effects) -> AsyncGenerator[Advanc
     request = build_request(state, effects)
     started = effects.clock.monotonic()
     effects.previews.requesting()
+    watch = OutputWatch()
     try:
-        response = await _respond(request, effects)
+        response = await _respond(request, effects, watch)
     except ModelError as error:
         cost = billed(error, request, effects, started)
         if limit := limit_changed(error.rate_limit, state, effects):
             told = state.after(Batch(limit))
             yield told
             state = told.state
-        failed, wait_s = after_failure(error, cost, state, effects)
+        failed, wait_s = after_failure(error, cost, state, effects, retracts_output=watch.is_whole)
         yield failed
         if wait_s:
             await effects.clock.sleep(wait_s)
@@ -105,28 +106,21 @@ def build_request(
     """
     options = state.run.options
     asked = asked_in(state.model, state, effects)
+    has_search = effects.models.abilities(state.model).tool_search
+    offer = offer_of(effects.tools.specs(), state.memory, has_search=has_search)
+    said = state.request_messages() if messages is None else state.opened(messages)
     return ModelRequest(
         model=state.model,
         max_tokens=effects.models.limits(state.model).max_output,
         system=system_texts(options.system_prompt),
-        tools=tuple(encode_spec(spec) for spec in effects.tools.specs()),
-        messages=state.request_messages() if messages is None else state.opened(messages),
+        tools=offer.tools,
+        deferred_tools=offer.deferred,
+        messages=offer.readable(said, state.memory.loaded),
         effort=asked.effort,
         thinking=asked.thinking,
         task_budget_tokens=options.task_budget.total if options.task_budget else None,
-        betas=tuple(options.betas),
+        betas=(*options.betas, BETA) if offer.is_searching else tuple(options.betas),
         metadata_user_id=state.run.session_id,
-    )
-
-
-def encode_spec(spec: ToolSpec) -> bytes:
-    """Give a tool as requests hold it."""
-    return orjson.dumps(
-        {
-            "name": spec.name,
-            "description": spec.description,
-            "input_schema": spec.input_schema,
-        }
     )
 
 
@@ -159,7 +153,7 @@ def _ended_empty(state: LoopState, effects: Effects) -> Batch:
     return Batch((note_entry(MISSING_TEXT, state, effects, is_synthetic=True, facts=facts),))
 
 
-async def _respond(request: ModelRequest, effects: Effects) -> ModelResponse:
+async def _respond(request: ModelRequest, effects: Effects, watch: OutputWatch) -> ModelResponse:
     message_id = None
     async with aclosing(effects.model.stream(request)) as parts:
         try:
@@ -168,6 +162,7 @@ async def _respond(request: ModelRequest, effects: Effects) -> ModelResponse:
                     effects.previews.complete()
                     return part
                 message_id = part.message_id
+                watch.feed(part.event)
                 effects.previews.publish(part)
         except BaseException as error:
             if message_id is not None:

@@ -34,9 +34,10 @@ def opening_notices(state: LoopState, stamps: Stamps) -> Iterator[Entry]:
     model = state.run.options.model or ""
     for note in asked_in(model, state, stamps).notes:
         yield _informational(note, "notice", "model_option", state, stamps)
-    if stamps.models.cost_usd(model, Usage(input_tokens=1), stamps.clock.now()) is None:
-        why = f"No price is known for {model}: its cost is not counted, and no budget stops it."
-        yield _informational(why, "warning", "unpriced_model", state, stamps)
+    for name in filter(None, (model, state.run.options.fallback_model)):
+        if stamps.models.cost_usd(name, Usage(input_tokens=1), stamps.clock.now()) is None:
+            why = f"No price is known for {name}: its cost is not counted, and no budget stops it."
+            yield _informational(why, "warning", "unpriced_model", state, stamps)
 
 
 def estimate(block: Block, state: LoopState, stamps: Stamps) -> Iterator[Entry]:

@@ -18,7 +18,7 @@ from app.domain.messages import (
 from app.domain.notices import StatusMessage
 from app.domain.tools import STORED, JsonValue, ToolResult
 from app.domain.usage import Usage
-from app.permissions.decision import Allow, Deny, Verdict
+from app.permissions.decision import Allow, Deny
 
 LOST_TEXT = "The worker was lost while this tool was running; its effect is unknown."
 
@@ -29,7 +29,7 @@ def result_entry(
     state: LoopState,
     effects: Stamps,
     *,
-    decision: Verdict | None = None,
+    decision: Allow | Deny | None = None,
     rejected_by: Literal["user"] | None = None,
     facts: dict[str, Any] | None = None,
 ) -> Entry:
@@ -132,7 +132,7 @@ def _text(result: ToolResult) -> str:
 
 
 def _meta(
-    call_id: str, decision: Verdict | None, rejected_by: Literal["user"] | None
+    call_id: str, decision: Allow | Deny | None, rejected_by: Literal["user"] | None
 ) -> list[dict[str, Any]] | None:
     if decision is None:
         return [{"id": call_id, "non_execution_kind": "user-rejected"}] if rejected_by else None

@@ -1,6 +1,7 @@
 """The opening of a run: `init`, then its prompts (decisions B25)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from app.agent.command import COMMAND, EXPANDED, LOCAL_COMMANDS, LocalCommand, local_command
@@ -8,6 +9,7 @@ from app.agent.draft import BRIEFING
 from app.agent.effects import Stamps
 from app.agent.expansion import Expansions
 from app.agent.notices import opening_notices
+from app.agent.offer import deferred_names, on_offer
 from app.agent.state import LoopState
 from app.domain.briefing import Briefing
 from app.domain.journal import Batch, Entry
@@ -30,6 +32,9 @@ def opening(
 
     What the briefing has of new becomes known with `init`.
     """
+    has_search = effects.models.abilities(state.model).tool_search
+    tools = on_offer(tools, has_search=has_search)
+    briefing = replace(briefing, tools=deferred_names(tools, has_search=has_search))
     news = briefing.since(state.briefing)
     init = Entry.of(
         _init(state, tools, effects, prompts, briefing.skills),

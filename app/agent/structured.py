@@ -15,12 +15,17 @@ from app.domain.blocks import UNPARSED
 
 OUTPUT_TOOL = "StructuredOutput"
 OUTPUT_FACT = "output"
-"""Fact on the result of a call (`valid`, `failed`) and on the note that asks for one (`missing`)."""
+"""Fact on the result of a call (`valid`, `failed`), on the note that asks for one (`missing`), and on a
+fallback that takes one back (`retracted`)."""
 MISSING_TEXT = (
     f"Nothing was given to {OUTPUT_TOOL} yet, and without it this task has no result. Give your "
     "answer now, as the input of that tool."
 )
 NO_CALL = f"{OUTPUT_TOOL} was not called"
+RETRACTED_TEXT = (
+    "The structured output was taken back with the response that held it, which broke off; the "
+    "fallback model gave no other."
+)
 KEPT = 3
 """Failed attempts whose raw output is kept for the error."""
 MAX_KEPT_CHARS = 4_000
@@ -38,13 +43,17 @@ class Output:
     valid: frozenset[str] = frozenset()
     """Ids of the newest response's calls that gave a valid object."""
 
+    is_retracted: bool = False
+    """Whether a fallback took back an output that had come whole, and no valid one came since."""
+
     def accepted(self, call_id: str) -> "Output":
         """Give what is known after a valid call."""
-        return replace(self, valid=self.valid | {call_id})
+        return replace(self, valid=self.valid | {call_id}, is_retracted=False)
 
     def rejected(self, raw: str, problem: str) -> "Output":
         """Give what is known after a failed attempt."""
-        return Output(self.failed + 1, (*self.last, raw)[-KEPT:], problem, self.valid)
+        last = (*self.last, raw)[-KEPT:]
+        return replace(self, failed=self.failed + 1, last=last, problem=problem)
 
     def told(self) -> str:
         """Say in an error how the attempts went, with what they gave."""

@@ -14,8 +14,9 @@ from typing import Literal
 
 from app.agent.draft import BRIEFING
 from app.agent.effects import Effects
-from app.agent.finish_step import plain_usd
+from app.agent.finish_step import interrupted, plain_usd
 from app.agent.notices import budget_warnings
+from app.agent.offer import on_offer, unsent_hint
 from app.agent.results import LOST_TEXT, note_entry, result_entry
 from app.agent.state import Advance, LoopState
 from app.agent.structured import OUTPUT_FACT
@@ -24,8 +25,9 @@ from app.domain.blocks import ToolUseBlock
 from app.domain.journal import Batch, Entry
 from app.domain.messages import PermissionDeniedMessage
 from app.domain.permissions import Scene
-from app.domain.tools import ToolCall, ToolResult
-from app.permissions.decision import Allow, Deny
+from app.domain.tools import ToolCall, ToolResult, ToolSpec
+from app.errors import Interrupted, Parked
+from app.permissions.decision import Allow, Deny, Lost
 
 MAX_PARALLEL_CALLS = 16
 REFUSAL_TEXT = "This call was not made: the response that asked for it ended as a refusal."
@@ -38,10 +40,16 @@ BUDGET_TEXT = (
 async def run_tools(
     calls: Sequence[ToolUseBlock], state: LoopState, effects: Effects
 ) -> AsyncGenerator[Advance]:
-    """Run the open calls of a response; yield results that are ready, together."""
-    for group in _groups(calls, effects):
+    """Run the open calls of a response; yield results that are ready, together.
+
+    Raises `Parked` once all results that there are have been taken.
+    """
+    for index, group in enumerate(_groups(calls, effects)):
+        if index:  # what stands behind open calls has certainly not begun
+            state = replace(state, unsure=frozenset())
         effects.side.allow(state.budget_left_usd)
         running = Calls(state, effects)
+        effects.desk.expects(len(group))
         running.start(group)
         try:
             while entries := await running.finished():
@@ -49,6 +57,16 @@ async def run_tools(
                 advance = state.after(Batch(entries, rows, events=budget_warnings(rows, state)))
                 yield advance
                 state = advance.state
+                effects.desk.expects(running.open)
+        except Interrupted as end:
+            await running.stop()
+            if rows := effects.side.settle():
+                advance = state.after(Batch(ledger=rows))
+                yield advance
+                state = advance.state
+            denied = replace(state, denials=(*state.denials, end.denial))
+            yield denied.after(interrupted(denied, effects))
+            return
         finally:
             await running.stop()
 
@@ -75,7 +93,10 @@ class Calls:
     effects: Effects
     _tasks: list[asyncio.Task[tuple[Entry, ...]]] = field(default_factory=list)
     _done: asyncio.Queue[asyncio.Task[tuple[Entry, ...]]] = field(default_factory=asyncio.Queue)
-    _open: int = 0
+    open: int = 0
+    """Calls whose entries nobody has taken."""
+    _end: Parked | Interrupted | None = None
+    """What ends the step, once what is ready is taken."""
 
     def start(self, calls: Iterable[ToolUseBlock]) -> None:
         """Start a task for each call."""
@@ -84,20 +105,30 @@ class Calls:
             task = asyncio.create_task(self._run(call, slots))
             task.add_done_callback(self._done.put_nowait)
             self._tasks.append(task)
-            self._open += 1
+            self.open += 1
 
     async def finished(self) -> tuple[Entry, ...]:
         """Wait for a result; give all that are ready, in completion order. Empty at the end.
 
         Raises what a call raised: a gate or a toolbox that broke ends the step, it never hangs.
         """
-        if not self._open:
+        while self.open and not isinstance(self._end, Interrupted):
+            done = [await self._done.get()]
+            while not self._done.empty():
+                done.append(self._done.get_nowait())
+            self.open -= len(done)
+            if entries := tuple(entry for task in done for entry in self._entries(task)):
+                return entries
+        if self._end is not None:
+            raise self._end
+        return ()
+
+    def _entries(self, task: asyncio.Task[tuple[Entry, ...]]) -> tuple[Entry, ...]:
+        try:
+            return task.result()
+        except (Parked, Interrupted) as end:
+            self._end = end
             return ()
-        done = [await self._done.get()]
-        while not self._done.empty():
-            done.append(self._done.get_nowait())
-        self._open -= len(done)
-        return tuple(entry for task in done for entry in task.result())
 
     async def stop(self) -> None:
         """Cancel what still runs and wait until it is gone."""
@@ -118,15 +149,20 @@ async def carry_out(block: ToolUseBlock, state: LoopState, effects: Effects) -> 
     spec = effects.tools.spec(call.name)
     invalid = effects.tools.invalid(call)
     if spec is None or invalid is not None:
-        return (result_entry(call.id, invalid or _unknown(call), state, effects),)
-    decision = await effects.gate.check(call, spec, Scene(state.memory.cwd))
+        refused = _hinted(invalid, spec, state, effects) if invalid else _unknown(call)
+        return (result_entry(call.id, refused, state, effects),)
+    may_have_run = call.id in state.unsure
+    scene = Scene(state.memory.cwd, may_have_run=may_have_run)
+    decision = await effects.gate.check(call, spec, scene)
     if isinstance(decision, Deny):
         return _denied(call, decision, state, effects)
-    if decision.updated_input is not None:
-        call = replace(call, input=decision.updated_input)
-    if call.id in state.unsure and not spec.read_only:
+    if isinstance(decision, Lost) or (
+        may_have_run and not spec.can_repeat and not decision.is_first
+    ):
         lost = ToolResult(LOST_TEXT, is_error=True)
         return (result_entry(call.id, lost, state, effects),)
+    if decision.updated_input is not None:
+        call = replace(call, input=decision.updated_input)
     result = await effects.tools.call(call, state.memory)
     news = await effects.place.near(result.facts.files, state.briefing)
     facts = {BRIEFING: news.to_json()} if news else None
@@ -164,6 +200,19 @@ def _groups(calls: Sequence[ToolUseBlock], effects: Effects) -> Iterable[tuple[T
             yield from ((call,) for call in group)
 
 
+def _hinted(
+    invalid: ToolResult, spec: ToolSpec | None, state: LoopState, effects: Effects
+) -> ToolResult:
+    """Say how to get a schema that the model has not seen."""
+    has_search = effects.models.abilities(state.model).tool_search
+    offered = on_offer(effects.tools.specs(), has_search=has_search)
+    hint = unsent_hint(spec, state.memory, offered) if spec else ""
+    if not hint or not isinstance(invalid.content, str):
+        return invalid
+    end = "</tool_use_error>"
+    return replace(invalid, content=f"{invalid.content.removesuffix(end)}{hint}{end}")
+
+
 def _unknown(call: ToolCall) -> ToolResult:
     text = f"<tool_use_error>Error: No such tool available: {call.name}</tool_use_error>"
     return ToolResult(text, is_error=True)
@@ -177,6 +226,8 @@ def _denied(
         "tool_use_id": call.id,
         "tool_input": dict(call.input),
     }
+    if decision.interrupts:
+        raise Interrupted(denial)
     result = ToolResult(decision.message, is_error=True)
     told = result_entry(
         call.id, result, state, effects, decision=decision, facts={"denial": denial}

@@ -8,7 +8,17 @@ from fastapi import FastAPI
 
 from app.api.guard import Guard
 from app.api.problems import MEDIA_TYPE, Problem, install_problems
-from app.api.routes import log, messages, meta, runs, search, sessions, transcripts, window
+from app.api.routes import (
+    actions,
+    log,
+    messages,
+    meta,
+    runs,
+    search,
+    sessions,
+    transcripts,
+    window,
+)
 from app.runs.service import Service
 
 DESCRIPTION = (
@@ -60,7 +70,7 @@ def create_api(
         responses={"4XX": _PROBLEM, "5XX": _PROBLEM},
     )
     install_problems(app)
-    for module in (runs, transcripts, sessions, log, messages, window, search, meta):
+    for module in (runs, actions, transcripts, sessions, log, messages, window, search, meta):
         app.include_router(module.router)
     app.add_middleware(Guard, max_body_bytes=max_body_bytes)
     return app

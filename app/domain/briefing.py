@@ -23,10 +23,14 @@ class News:
     """Paths whose instructions count no longer."""
     skills: tuple[SkillNote, ...] | None = None
     """All that there are now. None when they are as they were."""
+    tools: tuple[str, ...] = ()
+    """Names of tools that can be loaded from now on."""
+    tools_gone: tuple[str, ...] = ()
+    """Names of those that cannot any more, or need not."""
 
     def __bool__(self) -> bool:
         is_placed = self.environment is not None or self.skills is not None
-        return bool(is_placed or self.files or self.gone)
+        return is_placed or any((self.files, self.gone, self.tools, self.tools_gone))
 
     def to_json(self) -> dict[str, Any]:
         """Give the form stored in the journal's private `facts` column."""
@@ -34,6 +38,8 @@ class News:
             "environment": self.environment,
             "files": [*self.files.items()],
             "gone": self.gone,
+            **({"tools": self.tools} if self.tools else {}),
+            **({"tools_gone": self.tools_gone} if self.tools_gone else {}),
         }
         if self.skills is not None:
             json["skills"] = [note.to_json() for note in self.skills]
@@ -48,6 +54,8 @@ class News:
             dict(value["files"]),
             tuple(value["gone"]),
             None if skills is None else tuple(map(SkillNote.from_json, skills)),
+            tuple(value.get("tools", ())),
+            tuple(value.get("tools_gone", ())),
         )
 
 
@@ -61,6 +69,8 @@ class Briefing:
     """Project instructions: the text by its path in the agent's view, in the order to read."""
     skills: tuple[SkillNote, ...] = ()
     """Skills and commands that can be loaded."""
+    tools: tuple[str, ...] = ()
+    """Names of the tools that ToolSearch can load."""
 
     def since(self, older: "Briefing") -> News:
         """Give what this briefing says beyond `older`."""
@@ -70,6 +80,8 @@ class Briefing:
             {path: text for path, text in self.files.items() if older.files.get(path) != text},
             tuple(path for path in older.files if path not in self.files),
             None if self.skills == older.skills else self.skills,
+            tuple(name for name in self.tools if name not in older.tools),
+            tuple(name for name in older.tools if name not in self.tools),
         )
 
     def unknown(self, told: News) -> News:
@@ -77,11 +89,14 @@ class Briefing:
         files = {path: text for path, text in told.files.items() if self.files.get(path) != text}
         is_known = told.environment == self.environment
         skills = None if told.skills == self.skills else told.skills
-        return News(None if is_known else told.environment, files, told.gone, skills)
+        tools = tuple(name for name in told.tools if name not in self.tools)
+        environment = None if is_known else told.environment
+        return News(environment, files, told.gone, skills, tools, told.tools_gone)
 
     def plus(self, news: News) -> "Briefing":
         """Give the briefing after `news`."""
         kept = {path: text for path, text in self.files.items() if path not in news.gone}
         environment = self.environment if news.environment is None else news.environment
         skills = self.skills if news.skills is None else news.skills
-        return Briefing(environment, {**kept, **news.files}, skills)
+        tools = (*(name for name in self.tools if name not in news.tools_gone), *news.tools)
+        return Briefing(environment, {**kept, **news.files}, skills, tuple(dict.fromkeys(tools)))

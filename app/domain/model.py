@@ -61,6 +61,8 @@ class ModelRequest:
     messages: tuple[ContextMessage, ...]
     """Oldest first; roles alternate. The last is from the user, but for a response that paused
     (`pause_turn`): it comes last, for the model to go on with."""
+    deferred_tools: tuple[bytes, ...] = ()
+    """The same with `defer_loading`: behind the others, out of the cached prefix."""
     effort: str | None = None
     """`output_config.effort`, verbatim; absent when None."""
     thinking: Mapping[str, Any] | None = None

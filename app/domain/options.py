@@ -17,6 +17,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
+from app.domain.actions import ActionRules
 from app.domain.permissions import PermissionMode
 from app.domain.text import is_too_deep
 from app.domain.thinking import LEAST_BUDGET_TOKENS, Effort, TaskBudget, Thinking
@@ -188,6 +189,8 @@ class AgentOptions(BaseModel):
     prompt_suggestions: bool = False
     """Whether the next prompt is suggested after a success: one small model request more, whose
     `prompt_suggestion` follows the `result`. Read on to the stream's `end`."""
+    actions: ActionRules = ActionRules()
+    """Whether the run asks somebody for approvals and answers; one of the service's own options."""
     include_partial_messages: bool = False
     """Whether readers get previews unless they say otherwise."""
 

@@ -27,6 +27,8 @@ class Scene:
     cwd: str | None = None
     """Where the shell stands, in the agent's view; None: at the workspace's root."""
     hook: HookVerdict | None = None
+    may_have_run: bool = False
+    """Whether an attempt that was lost may have begun it."""
 
 
 class _Update(BaseModel):

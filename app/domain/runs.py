@@ -8,6 +8,8 @@
     running ──waits──> requires_action ──answered──> running
                        (released, taken_over and ended as a running one)
 
+A run that waits for long is let go and still waits: its answer releases it.
+
 A status says what clients see; who may write is decided by the session's lease alone. So a lease
 that runs out changes no status: the run is `running` until another host takes it over, one attempt
 later. `requires_action` is a running run that waits for its client. Nothing leaves `finished`.
@@ -77,6 +79,7 @@ EndReason = Literal[
     "superseded",
     "deadline",
     "worker_lost",
+    "action_expired",
     "internal",
 ]
 """Why a run ended, in our words; the wire's word is the result's subtype."""

@@ -74,6 +74,9 @@ class Abilities:
     """What turns thinking off, or the nearest to it; None: it always thinks, or never does."""
     off_efforts: tuple[str, ...] = EFFORTS
     """Levels that go with thinking turned off."""
+    tool_search: bool = False
+    """Whether tools can be loaded in the middle of a conversation. Not expected of an unknown model:
+    it gets them upfront, which every model takes."""
 
     @property
     def thinks(self) -> bool:

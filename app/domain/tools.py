@@ -1,7 +1,7 @@
 """Tools as the loop sees them: what is offered, what is asked, what came back."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app.domain.tasks import BackgroundTask
@@ -23,14 +23,25 @@ class ToolSpec:
     """Neighbouring read-only calls run together, and run again after a crash."""
     edits_files: bool = False
     """Whether `acceptEdits` approves it."""
+    reaches_out: bool = False
+    """Whether it reaches places outside of the session: it needs an approval though it only reads."""
     starts_process: bool = False
     """Whether it runs a command."""
     told_defaults: Mapping[str, JsonValue] = field(default_factory=dict)
     """Properties that a valid call is told with when the model left them out."""
     is_internal: bool = False
     """Whether it changes nothing but the session's own records: such a call needs no approval."""
+    deferred: bool = False
+    """Whether the model is told only its name at first, and loads the rest by ToolSearch."""
     needs_person: bool = False
     """Whether each call is put to a person, whatever rules and modes say."""
+    is_kept: bool = False
+    """Whether a call that was begun is a row, which the next host finds again."""
+
+    @property
+    def can_repeat(self) -> bool:
+        """Whether a call whose host was lost is simply made again."""
+        return self.read_only or self.is_kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +77,25 @@ class ToolMemory:
     """What the agent means to do, deleted items included."""
     skills: Mapping[str, str] = field(default_factory=dict)
     """Skills whose text stands in the conversation, and a hash of that text."""
+    loaded: tuple[str, ...] = ()
+    """Tools that ToolSearch has found, in that order."""
+    settled: tuple[str, ...] = ()
+    """Those of them whose finding a compaction took out of the conversation."""
+
+    def compacted(self) -> "ToolMemory":
+        """Give the memory after a compaction, which summarises skills and findings with the rest."""
+        return replace(self, skills={}, settled=self.loaded)
 
     def plus(self, facts: "ToolFacts") -> "ToolMemory":
         """Give the memory after a call that reported `facts`."""
-        files = {**self.files, **facts.files} if facts.files else self.files
-        work = {**self.work, **facts.work} if facts.work else self.work
-        skills = {**self.skills, **facts.skills} if facts.skills else self.skills
-        return ToolMemory(facts.cwd or self.cwd, files, work, skills)
+        return replace(
+            self,
+            cwd=facts.cwd or self.cwd,
+            files={**self.files, **facts.files} if facts.files else self.files,
+            work={**self.work, **facts.work} if facts.work else self.work,
+            skills={**self.skills, **facts.skills} if facts.skills else self.skills,
+            loaded=tuple(dict.fromkeys((*self.loaded, *facts.loaded))),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +108,11 @@ class ToolFacts:
     """Items that are new, or otherwise than before."""
     skills: Mapping[str, str] = field(default_factory=dict)
     """Skills that were loaded, each with a hash of its text."""
+    loaded: tuple[str, ...] = ()
+    """Tools that the model may call from now on, since it was told all of them."""
 
     def __bool__(self) -> bool:
-        return bool(self.cwd or self.files or self.work or self.skills)
+        return any((self.cwd, self.files, self.work, self.skills, self.loaded))
 
     def to_json(self) -> dict[str, Any]:
         """Give the form stored in the journal's private `facts` column."""
@@ -99,6 +124,8 @@ class ToolFacts:
             facts["work"] = [item.to_json() for item in self.work.values()]
         if self.skills:
             facts["skills"] = dict(self.skills)
+        if self.loaded:
+            facts["loaded"] = self.loaded
         return facts
 
     @staticmethod
@@ -111,6 +138,7 @@ class ToolFacts:
             {p: FileSeen(*seen) for p, seen in files.items()},
             {item.id: item for item in work},
             value.get("skills") or {},
+            tuple(value.get("loaded") or ()),
         )
 
 

@@ -56,7 +56,7 @@ def decide(
         return Allow("mode", mode)
     if allowed := names & permissions.allowed:
         return Allow("rule", Author("rule", min(allowed)))
-    if spec.read_only or spec.is_internal:
+    if (spec.read_only and not spec.reaches_out) or spec.is_internal:
         return Allow("other")
     if permissions.mode == "dontAsk":
         return _never(call, mode)

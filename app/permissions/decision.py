@@ -32,6 +32,13 @@ class Allow:
     """The wire's word for who decided."""
     updated_input: Mapping[str, Any] | None = None
     """The input that a person wrote; None: the call's own."""
+    is_first: bool = False
+    """Whether it is certain that the call did not begin before: its answer was still to be taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The call may have begun before its host was lost: it is not made again, and nobody is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,7 @@ class Ask:
 
 
 Decision: TypeAlias = Allow | Deny | Ask
-Verdict: TypeAlias = Allow | Deny
+Verdict: TypeAlias = Allow | Deny | Lost
 """What a gate makes of a decision: nothing is left open."""
 
 

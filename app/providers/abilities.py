@@ -1,4 +1,4 @@
-"""What models take of thinking and effort: the operator's word first, then what we ship.
+"""What models take of thinking, effort and tool search: the operator's word first, then what we ship.
 
 Source of the shipped table: the provider's pages on thinking, effort and each model, November
 2026. A model on neither list takes everything: its provider will say.
@@ -12,15 +12,15 @@ from app.domain.thinking import EFFORTS, Abilities
 from app.errors import ConfigError
 
 _UP_TO_HIGH = EFFORTS[:3]
-_BUDGET_ONLY = Abilities(efforts=(), adaptive=False)
-_BOTH = Abilities(efforts=("low", "medium", "high", "max"))
-_ADAPTIVE = Abilities(budget=False)
+_BUDGET_ONLY = Abilities(efforts=(), adaptive=False, tool_search=True)
+_BOTH = Abilities(efforts=("low", "medium", "high", "max"), tool_search=True)
+_ADAPTIVE = Abilities(budget=False, tool_search=True)
 _ADAPTIVE_UNLESS_DEEP = replace(_ADAPTIVE, off_efforts=_UP_TO_HIGH)
 _ALWAYS = replace(_ADAPTIVE, off=None)
 
 SHIPPED: Mapping[str, Abilities] = {
     "claude-3-5-haiku": Abilities(efforts=(), adaptive=False, budget=False, off=None),
-    "claude-haiku-4-5": _BUDGET_ONLY,
+    "claude-haiku-4-5": replace(_BUDGET_ONLY, tool_search=False),
     "claude-sonnet-4": _BUDGET_ONLY,
     "claude-sonnet-4-5": _BUDGET_ONLY,
     "claude-opus-4-5": replace(_BUDGET_ONLY, efforts=_UP_TO_HIGH),
@@ -30,7 +30,7 @@ SHIPPED: Mapping[str, Abilities] = {
     "claude-opus-4-8": _ADAPTIVE,
     "claude-sonnet-5": _ADAPTIVE,
     "claude-opus-5": _ADAPTIVE_UNLESS_DEEP,
-    "claude-haiku-5-5": _ADAPTIVE_UNLESS_DEEP,
+    "claude-haiku-5-5": replace(_ADAPTIVE_UNLESS_DEEP, tool_search=False),
     "claude-sonnet-5-5": replace(_ADAPTIVE_UNLESS_DEEP, off="between_tools"),
     "claude-opus-5-5": _ALWAYS,
     "claude-fable-5": _ALWAYS,
@@ -48,7 +48,8 @@ def ability_table(
     """Lay the operator's figures over the known ones, field by field.
 
     `efforts` and `off_efforts` are lists of levels, `thinking` a list of `adaptive` and `budget`,
-    `off` one of `disabled`, `between_tools`, `never`. Raises `ConfigError`.
+    `off` one of `disabled`, `between_tools`, `never`, `tool_search` `yes` or `no`. Raises
+    `ConfigError`.
     """
     table = dict(known)
     for model, fields in overrides.items():
@@ -68,6 +69,8 @@ def _changed(model: str, known: Abilities, fields: Mapping[str, Any]) -> Abiliti
                 known = replace(known, adaptive="adaptive" in kinds, budget="budget" in kinds)
             case "off":
                 known = replace(known, off=_off(model, value))
+            case "tool_search":
+                known = replace(known, tool_search=_yes(model, name, value))
             case _:
                 raise ConfigError(f"Abilities of {model!r}: unknown field {name!r}.")
     return known
@@ -89,3 +92,9 @@ def _off(model: str, value: object) -> Literal["disabled", "between_tools"] | No
             return None
         case _:
             raise ConfigError(f"Abilities of {model!r}: 'off' must be one of: {', '.join(_OFF)}.")
+
+
+def _yes(model: str, name: str, value: object) -> bool:
+    if value not in ("yes", "no"):
+        raise ConfigError(f"Abilities of {model!r}: {name!r} must be 'yes' or 'no'.")
+    return value == "yes"

@@ -7,7 +7,7 @@ price: that is said, never guessed (docs/adr/0007).
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
@@ -68,6 +68,8 @@ class PriceTable:
         self,
         overrides: Mapping[str, Mapping[str, Any]] | None = None,
         abilities: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        has_tool_search: bool = True,
     ) -> None:
         """Build the table.
 
@@ -75,9 +77,10 @@ class PriceTable:
         `cache_write_1h` (USD per million tokens), `context_window`, `max_output` (tokens). Input
         and output prices come together; the other prices follow from the input price in the
         provider's ratios (a tenth, 1.25 times, twice). `abilities`: as `ability_table` reads
-        them. Raises `ConfigError`.
+        them. Without `has_tool_search` no model has that. Raises `ConfigError`.
         """
         self._abilities = ability_table(abilities or {})
+        self._has_tool_search = has_tool_search
         self._prices: dict[str, Price] = {}
         self._limits = dict(SHIPPED_LIMITS)
         self._sized = {m for m, figures in (overrides or {}).items() if figures.keys() & _SIZE_KEYS}
@@ -130,7 +133,8 @@ class PriceTable:
 
     def abilities(self, model: str) -> Abilities:
         known = self._abilities.get(model) or self._abilities.get(self.canonical(model))
-        return known or Abilities()
+        known = known or Abilities()
+        return known if self._has_tool_search else replace(known, tool_search=False)
 
     def canonical(self, model: str) -> str:
         return _DATE.sub("", model)

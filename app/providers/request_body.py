@@ -15,7 +15,7 @@ _EMPTY_TEXT = b'{"type":"text","text":""}'
 def encode_request(request: ModelRequest) -> bytes:
     """Give the body of the streaming Messages API call.
 
-    Cache marks stand on the last system block, the last tool, and the last block of the last two
+    Cache marks stand on the last system block, the last tool that is not deferred, and the last block of the last two
     user messages: four at most, which is the provider's limit.
     """
     parts = [b'{"model":', orjson.dumps(request.model)]
@@ -30,7 +30,8 @@ def encode_request(request: ModelRequest) -> bytes:
         parts += (b',"system":[', b",".join(_marked(system) if request.is_cached else system), b"]")
     if request.tools:
         tools = list(request.tools)
-        parts += (b',"tools":[', b",".join(_marked(tools) if request.is_cached else tools), b"]")
+        told = (*(_marked(tools) if request.is_cached else tools), *request.deferred_tools)
+        parts += (b',"tools":[', b",".join(told), b"]")
     if request.tool_choice is not None:
         parts += (b',"tool_choice":', orjson.dumps(dict(request.tool_choice)))
     parts.append(b',"messages":[')

@@ -20,20 +20,22 @@ from app.agent.lost_request import lost_request
 from app.agent.state import Advance, LoopState, RunInfo
 from app.agent.suggest_step import closed_by_result, lost_suggestion
 from app.agent.task_notes import ends_told
+from app.domain.actions import RUN_RESUMED
 from app.domain.briefing import Briefing
 from app.domain.journal import Batch, Entry, ServiceEvent
 from app.domain.messages import WorkerShuttingDownMessage
 from app.domain.runs import EndReason, Outcome
 from app.domain.tools import ToolSpec
-from app.errors import LeaseLost, WorkspaceUnavailable
+from app.errors import LeaseLost, NobodyAnswered, Parked, WorkspaceUnavailable
 from app.runs.activity import Activity, Stopped, watched
+from app.runs.desk import Desk, WaitingRules
 from app.runs.inbox import StoredInbox
 from app.runs.keeping import Keeper, Kept, end_of_tasks, options_left
 from app.runs.live import Hub
 from app.runs.loading import load
 from app.runs.ownership import Ownership
 from app.sandbox.process import uninterrupted
-from app.store import journal, queue
+from app.store import actions, journal, queue
 from app.store.engine import GONE, Database
 from app.store.group_commit import GroupCommit
 from app.store.journal import Lease, Row
@@ -71,11 +73,12 @@ class Parts(Protocol):
         ...
 
     def open(
-        self, claim: Claim, work: Work, info: RunInfo, inbox: Inbox, shells: Shells
+        self, claim: Claim, work: Work, info: RunInfo, inbox: Inbox, shells: Shells, desk: Desk
     ) -> AbstractAsyncContextManager[Effects]:
         """Open workspace, sandbox and model for a run, and close them afterwards.
 
-        `shells` are the session's background commands; they are the caller's. Raises `WorkspaceUnavailable`.
+        `shells` are the session's background commands, `desk` is where calls wait for answers; they
+        are the caller's. Raises `WorkspaceUnavailable`.
         """
         ...
 
@@ -95,8 +98,10 @@ class Execution:
     """The session's commands in the background. Ended with the run, unless the session is kept."""
     keeper: Keeper | None = None
     """Keeps sessions between runs; None: commands end with their run."""
+    waiting: WaitingRules = WaitingRules()
     ownership: Ownership = field(init=False)
     _inbox: StoredInbox = field(init=False)
+    _desk: Desk = field(init=False)
     _activity: Activity = field(default_factory=Activity)
     _stopped: Stopped | None = None
     _stop: Stop | None = None
@@ -113,14 +118,23 @@ class Execution:
         # The lease was taken a moment ago; a heartbeat will tell more.
         self.ownership = Ownership(self.host.lease_s / 2, self._renew, time.monotonic())
         self._inbox = StoredInbox(self.database, self.claim.lease, self.claim.prompts)
+        self._desk = Desk(
+            self.database,
+            self.claim.lease,
+            self.hub,
+            self.waiting,
+            self._outlast,
+            is_held=lambda: bool(self.shells.running),
+        )
 
     async def _renew(self) -> bool:
         lease = self.claim.lease
         return lease in await self._outlast(lambda: queue.renew(self.database, self.host, [lease]))
 
     def mail(self) -> None:
-        """Say that a prompt was sent into the run."""
+        """Say that something came for the run: a prompt, an answer."""
         self._inbox.ring()
+        self._desk.ring()
 
     def stop(self, why: Stop) -> None:
         """Stop the loop at once: kill its tools, close its model request."""
@@ -131,13 +145,14 @@ class Execution:
                 self._task.cancel()
 
     def drain(self) -> None:
-        """Let the run go at the next message boundary."""
+        """Let the run go at the next message boundary, or where it waits for an answer."""
         self._is_draining = True
+        self._desk.leave()
 
     async def run(self) -> None:
         """Drive the run until it is finished, or until this host has to let it go."""
         self._last_seq = self.claim.last_seq
-        self._announcements = [] if self.claim.state else [announcement(self.claim.attempt)]
+        self._announcements = [] if self.claim.state else [_begun(self.claim)]
         try:
             await self._attempt()
         except LeaseLost:
@@ -159,7 +174,9 @@ class Execution:
         info = self.parts.describe(self.claim.lease, work)
         self._state = self.claim.state or await self._outlast(lambda: self._load(info, work))
         try:
-            async with self.parts.open(self.claim, work, info, self._inbox, self.shells) as effects:
+            async with self.parts.open(
+                self.claim, work, self._now().run, self._inbox, self.shells, self._desk
+            ) as effects:
                 await self._drive(work, watched(effects, self.ownership, self._activity))
         except WorkspaceUnavailable as error:
             log.warning("The run cannot be opened on this host: %s", error)
@@ -186,13 +203,32 @@ class Execution:
                 raise failed
             await self._settle(effects)
             if isinstance(failed, Exception):
-                await self._failed(failed)
+                await self._stopped_by(failed, effects)
         await self._after_stop(effects)
 
     async def _settle(self, effects: Effects) -> None:
         """Store what a loop that was stopped had asked beside the conversation."""
-        if self._stop != "lost" and self._now().result is None and (rows := effects.side.settle()):
+        if self._stop != "lost" and not self._now().is_over and (rows := effects.side.settle()):
             await self._store(self._now().after(Batch(ledger=rows)))
+
+    async def _stopped_by(self, error: Exception, effects: Effects) -> None:
+        """Do what follows from an error that ended the loop."""
+        match error:
+            case Parked() | NobodyAnswered() if self._stop is not None:
+                pass  # what stopped it came first
+            case Parked():
+                await self._park(effects)
+            case NobodyAnswered():
+                await self._end(end_reason="action_expired", why=str(error))
+            case _:
+                await self._failed(error)
+
+    async def _park(self, effects: Effects) -> None:
+        """Let the run go until it is answered. It holds nothing then but its rows."""
+        await self.shells.close()
+        if told := ends_told(self._now(), self.shells, effects):
+            await self._store(self._now().after(Batch(told)))
+        await self._outlast(lambda: actions.park(self.database, self.claim.lease))
 
     def _given_up(self, work: Work) -> str | None:
         """Say why the run is not driven once more, if so."""
@@ -279,7 +315,9 @@ class Execution:
         inherited = spend_of(work.inherited)
         if self.claim.is_new_session:
             return LoopState(info, spent_before=inherited)
-        return await load(self.database, lease.tenant_id, lease.session_id, info, inherited)
+        state = await load(self.database, lease.tenant_id, lease.session_id, info, inherited)
+        # Nothing of a run that waited was under way.
+        return replace(state, unsure=frozenset()) if self.claim.has_waited else state
 
     async def _store(self, advance: Advance) -> None:
         """Store a batch, then show it. Once begun it is not cut off: half known is worst."""
@@ -296,6 +334,7 @@ class Execution:
         batch = advance.batch
         kept = None
         if batch.outcome is not None:
+            await self._withdraw()
             kept = await self._part_from_tasks(batch.outcome, advance.state)
             finished: dict[str, object] = {
                 "result_subtype": batch.outcome.subtype,
@@ -319,6 +358,14 @@ class Execution:
         lease = self.claim.lease
         self.hub.wrote(lease.tenant_id, lease.session_id, rows)
 
+    async def _withdraw(self) -> None:
+        """Take back what the run still asks, before it ends."""
+        lease = self.claim.lease
+        if self._desk.has_asked or self.claim.attempt > 1:
+            seq = await self._outlast(lambda: actions.withdraw_pending(self.database, lease))
+            if seq is not None:
+                self.hub.grew(lease.tenant_id, lease.session_id, seq)
+
     async def _part_from_tasks(self, outcome: Outcome, ended: LoopState) -> Kept | None:
         """Keep the session while tasks of it run on; or end them, and say so before the result.
 
@@ -326,7 +373,7 @@ class Execution:
         """
         why = end_of_tasks(
             outcome.end_reason,
-            spares_tasks=self._spares_tasks,
+            spares_tasks=self._spares_tasks or self._stop is None,
             is_stopping=self._is_draining or self.keeper is None or self.keeper.is_closed,
             is_over_budget=ended.is_over_budget,
         )
@@ -384,6 +431,12 @@ class Execution:
                 return await journal.read(
                     self.database, lease.tenant_id, lease.session_id, after=self._last_seq
                 )
+
+
+def _begun(claim: Claim) -> ServiceEvent:
+    if claim.has_waited:
+        return ServiceEvent(RUN_RESUMED, {"attempt": claim.attempt})
+    return announcement(claim.attempt)
 
 
 def announcement(attempt: int) -> ServiceEvent:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from app.runs.actions import Actions
 from app.runs.callers import Callers
 from app.runs.commands import Commands
 from app.runs.live import Hub
@@ -26,6 +27,7 @@ class Service:
     worker: Worker | None
     commands: Commands
     sessions: Sessions
+    actions: Actions
     queries: Queries
     outputs: StoredOutputs
     window: WindowReader

@@ -67,6 +67,11 @@ class Teller:
             self.hub.grew(tenant_id, run.session_id, cancelled.asked_seq)
         self._stop(run.id)
 
+    def answered(self, run_id: str) -> None:
+        """Tell of an answer: its run may wait here, on another host, or on none."""
+        self._mail(run_id)
+        self._wake()
+
     def _stop(self, run_id: str) -> None:
         if self.worker is None or not self.worker.cancel(run_id):
             self.bus.say(CancelAsked(run_id))

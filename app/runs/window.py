@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.agent.context_usage import context_usage
-from app.agent.model_step import encode_spec
+from app.agent.effects import Models
+from app.agent.offer import encode_spec, offer_of
 from app.agent.state import RunInfo
 from app.domain.context_usage import ContextUsage
 from app.domain.tools import ToolSpec
@@ -22,6 +23,7 @@ class WindowReader:
     describe: Callable[[str, Mapping[str, Any]], RunInfo]
     """Give what a next run of the session would be, from its id and options."""
     specs: Callable[[RunInfo], Sequence[ToolSpec]]
+    models: Models
 
     async def usage(self, tenant_id: str, session_id: str) -> ContextUsage:
         """Give what the session's next request would hold. Raises `NotFound`."""
@@ -30,5 +32,7 @@ class WindowReader:
         state = await load(
             self.queries.database, tenant_id, session_id, info, spend_of(session.inherited)
         )
-        specs = [(spec, encode_spec(spec)) for spec in self.specs(info)]
+        has_search = self.models.abilities(state.model).tool_search
+        offer = offer_of(self.specs(info), state.memory, has_search=has_search)
+        specs = [(spec, encode_spec(spec)) for spec in (*offer.specs, *offer.found)]
         return context_usage(state, specs, state.spent_before)

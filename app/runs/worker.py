@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
+from app.runs.desk import WaitingRules
 from app.runs.execute import Execution, Parts
 from app.runs.keeping import Keeper
 from app.runs.live import Hub
@@ -24,6 +25,7 @@ from app.store.group_commit import GroupCommit
 from app.store.idempotency import forget_old
 from app.store.journal import Lease
 from app.store.queue import Claim, Host
+from app.store.settling import expire_due
 from app.telemetry.logging import run_context
 from app.tools.shells import Shells
 
@@ -48,6 +50,7 @@ class Worker:
     heartbeat_s: float
     poll_s: float
     max_attempts: int
+    waiting: WaitingRules = WaitingRules()
     is_draining: bool = False
     appends: GroupCommit = field(init=False)
     keeper: Keeper = field(init=False)
@@ -106,6 +109,7 @@ class Worker:
             self.max_attempts,
             self.keeper.take(claim.lease) or Shells(),
             self.keeper,
+            self.waiting,
         )
         task = asyncio.create_task(self._drive(execution))
         self._running[claim.lease] = (execution, task)
@@ -196,6 +200,22 @@ class Worker:
             if now - execution.ownership.renewed_s > self.host.lease_s:
                 execution.stop("lost")
 
+    async def expire_forever(self) -> None:
+        """Settle actions that nobody answered in time, until cancelled."""
+        while True:
+            await asyncio.sleep(self.poll_s)
+            try:
+                due = await expire_due(self.database)
+            except TROUBLE as error:
+                log.warning("Expired actions cannot be settled: %s", type(error).__name__)
+                continue
+            for action in due:
+                self.hub.grew(action.tenant_id, action.session_id, action.seq)
+                if not self.mail(action.run_id):
+                    self.bus.say(MailArrived(action.run_id))
+            if due:
+                self.wake()
+
     async def tidy_forever(self) -> None:
         """Forget what is kept for a day only, until cancelled."""
         while True:
@@ -254,6 +274,7 @@ async def open_worker(worker: Worker) -> AsyncIterator[Worker]:
         running = [
             tasks.create_task(worker.claim_forever()),
             tasks.create_task(worker.renew_forever()),
+            tasks.create_task(worker.expire_forever()),
             tasks.create_task(worker.tidy_forever()),
         ]
         worker.wake()

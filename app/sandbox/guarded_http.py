@@ -19,6 +19,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import Any
 
 import aiohttp
@@ -51,14 +52,17 @@ class Guard:
         resolve: Resolve | None = None,
         ca_file: str | None = None,
     ) -> None:
-        """`ca_file`: PEM certificates to trust instead of the bundled ones."""
+        """`ca_file`: PEM certificates to trust beside the bundled ones."""
         self.rules = rules or EgressRules()
         self._resolver = _CheckedResolver(self.rules, resolve or system_lookup())
-        self._tls = (
-            httpx.create_ssl_context(trust_env=False)
-            if ca_file is None
-            else ssl.create_default_context(cafile=ca_file)
-        )
+        self._ca_file = ca_file
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        context = httpx.create_ssl_context(trust_env=False)
+        if self._ca_file is not None:
+            context.load_verify_locations(self._ca_file)
+        return context
 
     def client(self, caps: Caps | None = None) -> httpx.AsyncClient:
         """Make a client; close it after use.

@@ -16,6 +16,14 @@ import orjson
 from asyncpg.pool import PoolConnectionProxy
 from ulid import ULID
 
+from app.domain.actions import (
+    ACTION_EXPIRED,
+    ACTION_OPENED,
+    ACTION_RESOLVED,
+    ACTION_WITHDRAWN,
+    RUN_RESUMED,
+    RUN_WAITS,
+)
 from app.domain.journal import Batch, Entry, ServiceEvent
 from app.domain.messages import wire_time
 from app.domain.runs import Outcome
@@ -25,7 +33,11 @@ from app.store.active import active_part
 from app.store.engine import Database
 
 CANCEL_REQUESTED = "run.cancel_requested"
-"""The only row of a run that is driven which its owner has not written."""
+_NOT_OF_BATCHES = (
+    CANCEL_REQUESTED,
+    *(ACTION_OPENED, ACTION_RESOLVED, ACTION_EXPIRED, ACTION_WITHDRAWN, RUN_WAITS, RUN_RESUMED),
+)
+"""Rows of a run that are written beside its batches: by clients, or while it waits for them."""
 PAGE = 500
 """Rows read at a time."""
 
@@ -210,8 +222,7 @@ SELECT last_seq FROM s"""
 async def was_stored(database: Database, lease: Lease, *, after: int) -> bool:
     """Say whether the run has a row beyond `after`: was an append stored after all?
 
-    Nobody but its owner writes rows of a run that is driven, save that its cancel is asked for. Waits for an append that the server
-    is still at, though its client heard of no end.
+    Waits for an append that the server is still at, though its client heard of no end.
     """
     key = (lease.tenant_id, lease.session_id)
     await database.raw.execute(
@@ -219,11 +230,11 @@ async def was_stored(database: Database, lease: Lease, *, after: int) -> bool:
     )
     found: bool = await database.raw.fetchval(
         """SELECT EXISTS (SELECT 1 FROM journal WHERE tenant_id = $1 AND session_id = $2
-             AND seq > $3 AND run_id = $4 AND type <> $5)""",
+             AND seq > $3 AND run_id = $4 AND type <> ALL($5::text[]))""",
         *key,
         after,
         lease.run_id,
-        CANCEL_REQUESTED,
+        list(_NOT_OF_BATCHES),
     )
     return found
 

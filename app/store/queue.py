@@ -89,6 +89,8 @@ class Claim:
     """What is needed to drive it, when the claimer knows it already."""
     prompts: Sequence[Prompt] | None = None
     """What waits in its inbox, when the claimer knows it already."""
+    has_waited: bool = False
+    """Whether it waited for an answer without a host, so that nothing of it was under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ class Enqueued:
 def _claimable(is_free: str) -> str:
     return f"""
   FROM runs r JOIN sessions s ON s.tenant_id = r.tenant_id AND s.id = r.session_id
-  WHERE r.status <> 'finished' AND {is_free}
+  WHERE r.status <> 'finished' AND NOT r.is_parked AND {is_free}
     AND NOT EXISTS (SELECT 1 FROM runs e WHERE e.tenant_id = r.tenant_id
       AND e.session_id = r.session_id AND e.status <> 'finished'
       AND (e.attempt > 0, e.priority, -e.queued_seq) > (r.attempt > 0, r.priority, -r.queued_seq))"""
@@ -262,6 +264,7 @@ async def claim_many(database: Database, host: Host, most: int) -> list[Claim]:
             row["last_seq"],
             was_lost=row["was_lost"],
             is_cancelled=row["is_cancelled"],
+            has_waited=row["has_waited"],
         )
         for row in rows
     ]
@@ -283,12 +286,13 @@ first AS MATERIALIZED (
 next AS MATERIALIZED (
   SELECT r.tenant_id, r.session_id, r.id AS run_id,
     s.owner IS NOT NULL AND r.attempt > 0 AS was_lost,
+    r.has_waited,
     CASE WHEN r.attempt = 0 THEN r.upfront_steers ELSE s.pending_steers END AS steers,
     first.place, first.priority, first.created_at
   FROM first
     JOIN runs r ON r.tenant_id = first.tenant_id AND r.id = first.id
     JOIN sessions s ON s.tenant_id = first.tenant_id AND s.id = first.session_id
-  WHERE r.status <> 'finished'
+  WHERE r.status <> 'finished' AND NOT r.is_parked
     AND ({_FREE} OR (s.owner = $1 AND r.attempt = 0 AND s.epoch = first.epoch))
   ORDER BY first.place, first.priority DESC, first.created_at
   LIMIT $3 FOR UPDATE OF s, r SKIP LOCKED),
@@ -299,6 +303,7 @@ taken AS (
   RETURNING s.tenant_id, s.id, s.epoch, s.last_seq),
 started AS (
   UPDATE runs r SET status = 'running', attempt = r.attempt + 1, claim_seq = taken.last_seq,
+    has_waited = false,
     stalled_attempts = CASE WHEN r.claim_seq IS NULL THEN r.stalled_attempts
       WHEN EXISTS (SELECT 1 FROM journal j WHERE j.tenant_id = r.tenant_id
         AND j.session_id = r.session_id AND j.seq > r.claim_seq AND j.run_id = r.id
@@ -313,7 +318,7 @@ started AS (
   WHERE r.tenant_id = next.tenant_id AND r.id = next.run_id
   RETURNING r.tenant_id, r.id, r.attempt, r.stalled_attempts,
     r.cancel_requested_at IS NOT NULL AS is_cancelled)
-SELECT next.tenant_id, next.session_id, next.run_id, next.was_lost, taken.epoch, taken.last_seq,
+SELECT next.tenant_id, next.session_id, next.run_id, next.was_lost, next.has_waited, taken.epoch, taken.last_seq,
   started.attempt, started.stalled_attempts, started.is_cancelled
 FROM next
   JOIN taken ON taken.tenant_id = next.tenant_id AND taken.id = next.session_id
@@ -390,7 +395,8 @@ async def request_cancel(
         await connection.execute(
             sql(
                 """UPDATE runs SET cancel_requested_at = clock_timestamp(), cancel_reason = :reason,
-                     cancel_end_reason = :end_reason, cancel_spares_tasks = :spares_tasks
+                     cancel_end_reason = :end_reason, cancel_spares_tasks = :spares_tasks,
+                     is_parked = false
                    WHERE tenant_id = :tenant AND id = :run AND status <> 'finished'
                      AND cancel_requested_at IS NULL
                    RETURNING session_id, attempt > 0 AS has_begun"""

@@ -60,6 +60,8 @@ class SessionRow:
     archived_at: datetime | None = None
     requires_action: bool = False
     """Whether its run waits for somebody's answer."""
+    pending_actions: int = 0
+    """What it asks that nobody has answered."""
     version: int = 1
     """Of what clients can edit; the log does not share it."""
 
@@ -78,6 +80,8 @@ SELECT s.id, s.title, s.options, s.workspace, s.metadata, s.last_seq, s.num_runs
     AND r.status NOT IN ('queued', 'finished') LIMIT 1) AS active_run_id,
   (SELECT count(*) FROM runs r WHERE r.tenant_id = s.tenant_id AND r.session_id = s.id
     AND r.status = 'queued') AS queued_runs,
+  (SELECT count(*) FROM actions a WHERE a.tenant_id = s.tenant_id AND a.session_id = s.id
+    AND a.status = 'pending') AS pending_actions,
   (SELECT coalesce(j.uuid, j.body::json ->> 'at_message') FROM journal j
     WHERE j.tenant_id = s.tenant_id AND j.session_id = s.id
     AND (j.kind = 'message' OR j.type = 'session.rewound') ORDER BY j.seq DESC LIMIT 1)

@@ -173,6 +173,12 @@ runs = Table(
     Column("max_attempts", Integer),
     Column("on_disconnect", Text, nullable=False, server_default=text("'continue'")),
     Column("searched", SmallInteger, nullable=False, server_default=text("0")),
+    # Waits for an answer without a host: nobody claims it before there is one. It has waited so until
+    # it is claimed.
+    Column("is_parked", Boolean, nullable=False, server_default=text("false")),
+    Column("has_waited", Boolean, nullable=False, server_default=text("false")),
+    # What clients changed of its permissions and model while it goes on, until its owner takes it.
+    _json("changes"),
     _time("created_at", nullable=False, default_now=True),
     _time("started_at"),
     _time("finished_at"),
@@ -186,12 +192,63 @@ runs = Table(
         "queued_seq",
         postgresql_where=text("status <> 'finished'"),
     ),
+    Index(
+        "ix_runs_claimable",
+        "tenant_id",
+        "session_id",
+        postgresql_where=text("status <> 'finished' AND NOT is_parked"),
+    ),
+    Index("ix_runs_parked_until", "deadline_at", postgresql_where=text("is_parked")),
     Index("ix_runs_unsearched", "tenant_id", "id", postgresql_where=text("searched = 0")),
     Index(
         "ix_runs_unsearched_finished",
         "tenant_id",
         "id",
         postgresql_where=text("searched = 1 AND status = 'finished'"),
+    ),
+)
+
+actions = Table(
+    "actions",
+    metadata,
+    Column("tenant_id", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("session_id", Text, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("status", Text, nullable=False, server_default=text("'pending'")),
+    Column("tool_use_id", Text, nullable=False),
+    Column("tool_name", Text, nullable=False),
+    Column("sha256", LargeBinary, nullable=False),
+    Column("request", Text, nullable=False),
+    Column("answer", Text),
+    Column("answered_by", Text),
+    Column("opened_seq", BigInteger, nullable=False),
+    Column("on_timeout", Text, nullable=False),
+    _time("created_at", nullable=False, default_now=True),
+    _time("expires_at", nullable=False),
+    _time("settled_at"),
+    # Its answer was taken, under the fence, before what it allows began.
+    _time("used_at"),
+    ForeignKeyConstraint(["tenant_id", "run_id"], ["runs.tenant_id", "runs.id"]),
+    Index("ix_actions_tenant_id_created_at_id", "tenant_id", "created_at", "id"),
+    Index("ix_actions_tenant_id_session_id_created_at", "tenant_id", "session_id", "created_at"),
+    Index("ix_actions_tenant_id_run_id_tool_use_id", "tenant_id", "run_id", "tool_use_id"),
+    Index(
+        "ix_actions_pending",
+        "tenant_id",
+        "created_at",
+        "id",
+        postgresql_where=text("status = 'pending'"),
+    ),
+    Index("ix_actions_due", "expires_at", postgresql_where=text("status = 'pending'")),
+    Index(
+        "uq_actions_open",
+        "tenant_id",
+        "run_id",
+        "tool_use_id",
+        unique=True,
+        postgresql_where=text("status = 'pending'"),
     ),
 )
 

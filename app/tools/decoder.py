@@ -1,4 +1,6 @@
-"""Decoding images and documents in confined children: their decoders are C, their bytes hostile.
+"""Decoding images, documents and web pages in confined children: their bytes are hostile.
+
+The decoders are C, or take as much time and memory as a page wants.
 
 The child (`app/tools/decoding`) gets the open file as its standard input and a request as its
 argument. It can open nothing, and ends at a limit of memory, time or output.
@@ -57,15 +59,31 @@ class Decoder:
         """Give pages of a PDF document, counted from 1, as pictures. Raises `ToolFailed`."""
         return await self._ask(file, _MAX_PAGED_BYTES, job="pages", first=first, last=last)
 
+    async def page(self, data: bytes, *, charset: str, is_html: bool) -> Answer:
+        """Give the text of a web page, HTML as Markdown. `charset` is one that Python knows.
+
+        Raises `ToolFailed`.
+        """
+        fd = os.memfd_create("page", os.MFD_CLOEXEC)
+        try:
+            with os.fdopen(os.dup(fd), "wb") as file:
+                file.write(data)
+            return await self._ask_of(fd, len(data), job="page", charset=charset, is_html=is_html)
+        finally:
+            os.close(fd)
+
     async def _ask(self, file: OpenFile, max_bytes: int, **request: str | int) -> Answer:
         if file.size_bytes > max_bytes:
             raise ToolFailed(f"it has {file.size_bytes} bytes, at most {max_bytes} are shown")
+        return await self._ask_of(file.fd, max_bytes, **request)
+
+    async def _ask_of(self, fd: int, max_bytes: int, **request: str | int) -> Answer:
         uid = _NOBODY if os.geteuid() == 0 else None
         async with self._slots:
-            return await _run(file, {**request, "max_bytes": max_bytes, "uid": uid}, self._limits)
+            return await _run(fd, {**request, "max_bytes": max_bytes, "uid": uid}, self._limits)
 
 
-async def _run(file: OpenFile, request: dict[str, Any], limits: Limits) -> Answer:
+async def _run(fd: int, request: dict[str, Any], limits: Limits) -> Answer:
     spawn = Spawn(
         Path(sys.executable),
         # Isolated: neither the environment nor the directory says what is imported.
@@ -74,7 +92,7 @@ async def _run(file: OpenFile, request: dict[str, Any], limits: Limits) -> Answe
         cwd="/",
         limits=limits,
         merge_stderr=False,
-        stdin=file.fd,
+        stdin=fd,
     )
     finished = await run_to_end(Child(spawn), limits.wall_s)
     if finished.timed_out or finished.flooded:

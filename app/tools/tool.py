@@ -3,15 +3,19 @@
 A new tool is one file in `builtin/` and one line in `builtin/__init__.py`.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from app.agent.effects import SideModel
+from app.domain.model import ModelResponse, SideRequest
 from app.domain.tools import JsonValue, ToolMemory, ToolResult, ToolSpec
+from app.errors import ModelError, ToolFailed
 from app.sandbox.driver import Sandbox
 from app.tools.decoder import Decoder
+from app.tools.pages import Page, Pages
 from app.tools.shells import Shells
 from app.tools.skills import Shelf
 from app.tools.workspace import Workspace
@@ -30,6 +34,17 @@ InputT = TypeVar("InputT", bound=ToolInput)
 
 
 @dataclass(frozen=True, slots=True)
+class Beyond:
+    """What a session's tools reach outside of it."""
+
+    pages: Pages = field(default_factory=Pages)
+    side: SideModel | None = None
+    """None: there is no model to ask."""
+    session: str = ""
+    """Whose pages are kept apart from those of others."""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolContext:
     """What a running tool may touch."""
 
@@ -45,11 +60,28 @@ class ToolContext:
     """Images and documents."""
     shells: Shells = field(default_factory=Shells)
     """Commands in the background."""
+    beyond: Beyond = field(default_factory=Beyond)
+    """Web pages, and a model that answers beside the conversation."""
+    catalogue: Sequence[ToolSpec] = ()
+    """All tools on offer, in a stable order."""
 
     @property
     def cwd(self) -> str:
         """The session's directory in the agent's view."""
         return self.memory.cwd or self.workspace.root
+
+    async def ask(self, request: SideRequest) -> ModelResponse:
+        """Have a small model answer; what it costs is the run's. Raises `ToolFailed`."""
+        if self.beyond.side is None:
+            raise ToolFailed("There is no model here that could be asked.")
+        try:
+            return await self.beyond.side.ask(request)
+        except ModelError as error:
+            raise ToolFailed(f"The model that was asked gave no answer: {error.message}") from error
+
+    async def page(self, url: str) -> Page:
+        """Fetch a web page, or give it as it was a while ago. Raises `ToolFailed`."""
+        return await self.beyond.pages.get(url, session=self.beyond.session)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +108,11 @@ def tool(
     input_model: type[InputT],
     read_only: bool = False,
     edits_files: bool = False,
+    reaches_out: bool = False,
     starts_process: bool = False,
     told_defaults: Mapping[str, JsonValue] | None = None,
     is_internal: bool = False,
+    deferred: bool = False,
     aliases: tuple[str, ...] = (),
     most_chars: int | None = MOST_CHARS,
 ) -> Callable[[Callable[[InputT, ToolContext], Awaitable[ToolResult]]], Tool[InputT]]:
@@ -92,9 +126,11 @@ def tool(
             schema,
             read_only=read_only,
             edits_files=edits_files,
+            reaches_out=reaches_out,
             starts_process=starts_process,
             told_defaults=told_defaults or {},
             is_internal=is_internal,
+            deferred=deferred,
         )
         return Tool(spec, input_model, run, aliases, most_chars)
 

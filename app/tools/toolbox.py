@@ -14,7 +14,7 @@ from app.tools.inputs import parse_input
 from app.tools.shells import Shells
 from app.tools.skills import Shelf
 from app.tools.stored_output import shortened
-from app.tools.tool import Tool, ToolContext, ToolInput
+from app.tools.tool import Beyond, Tool, ToolContext, ToolInput
 from app.tools.workspace import Workspace
 
 logger = logging.getLogger(__name__)
@@ -38,6 +38,7 @@ class Toolbox:
         disabled: frozenset[str] = frozenset(),
         decoder: Decoder | None = None,
         shelf: Shelf | None = None,
+        beyond: Beyond | None = None,
     ) -> None:
         """`disabled` names tools that exist but are not on offer; they are left out of `tools`."""
         offered = [tool for tool in tools if tool.spec.name not in disabled]
@@ -50,6 +51,7 @@ class Toolbox:
         self._disabled = disabled
         self._decoder = decoder or Decoder()
         self._shelf = shelf or Shelf(workspace)
+        self._beyond = beyond or Beyond()
 
     def specs(self) -> Sequence[ToolSpec]:
         return self._specs
@@ -71,7 +73,14 @@ class Toolbox:
         except ToolFailed as error:
             return _failure(error)
         context = ToolContext(
-            self._workspace, self._sandbox, memory, self._shelf, self._decoder, self._shells
+            self._workspace,
+            self._sandbox,
+            memory,
+            self._shelf,
+            self._decoder,
+            self._shells,
+            self._beyond,
+            self._specs,
         )
         result = await self._run(tool, given, context, call)
         return await shortened(result, tool.most_chars, self._workspace)

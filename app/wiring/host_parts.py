@@ -18,6 +18,8 @@ from app.errors import NoProvider, WorkspaceUnavailable
 from app.permissions.decide import Permissions
 from app.providers.catalog import ModelCatalog
 from app.providers.registry import DEMO_MODEL, ProviderSet
+from app.runs.asking import PersonAsker
+from app.runs.desk import Desk
 from app.runs.gate import RuleGate
 from app.runs.live import Hub
 from app.runs.prepared import PreparedToolbox
@@ -31,11 +33,12 @@ from app.store.queue import Claim
 from app.store.runs import Work
 from app.tools.decoder import Decoder
 from app.tools.git_state import NO_REPOSITORY
+from app.tools.pages import Pages
 from app.tools.project import Project, environment
 from app.tools.shells import Shells
 from app.tools.skills import Shelf
 from app.tools.structured_output import OutputToolbox, output_spec
-from app.tools.tool import Tool
+from app.tools.tool import Beyond, Tool
 from app.tools.toolbox import Toolbox
 from app.wiring.folders import Folders
 
@@ -69,6 +72,7 @@ class HostParts:
     decoder: Decoder
     guard: Guard
     """For requests to places that strangers name."""
+    pages: Pages
     small_model: str | None
     """What is asked beside a run's conversation; None: its own model."""
 
@@ -115,7 +119,7 @@ class HostParts:
 
     @asynccontextmanager
     async def open(
-        self, claim: Claim, work: Work, info: RunInfo, inbox: Inbox, shells: Shells
+        self, claim: Claim, work: Work, info: RunInfo, inbox: Inbox, shells: Shells, desk: Desk
     ) -> AsyncIterator[Effects]:
         options = info.options
         if options.permission_mode == "bypassPermissions" and not (
@@ -124,6 +128,7 @@ class HostParts:
             raise WorkspaceUnavailable("bypassPermissions is not allowed on this host any more.")
         lease = claim.lease
         place = self.folders.place(work.workspace)
+        desk.hold_for(options.actions.hold_seconds)
         with (
             self.folders.workspace(place) as workspace,
             live_previews(self.hub, self.stamps.clock, lease) as previews,
@@ -135,6 +140,8 @@ class HostParts:
                 None if options.skills == "all" else options.skills,
                 is_offered="Skill" not in disabled,
             )
+            model = self._model(options)
+            side = self._side(options, model, info)
             prepared = PreparedToolbox(
                 Toolbox(
                     self.tools,
@@ -144,17 +151,17 @@ class HostParts:
                     disabled=disabled,
                     decoder=self.decoder,
                     shelf=shelf,
+                    beyond=Beyond(self.pages, side, f"{lease.tenant_id}/{lease.session_id}"),
                 ),
                 lambda: asyncio.to_thread(self.folders.prepare, work.workspace, place),
             )
-            model = self._model(options)
-            side = self._side(options, model, info)
             told = ToldToolbox(prepared, previews, self.tool_progress_s)
             output = options.output_format
             yield Effects(
                 model=model,
                 tools=OutputToolbox(told, output.json_schema) if output else told,
-                gate=RuleGate(Permissions.of(options)),
+                gate=RuleGate(Permissions.of(options), PersonAsker(desk, options.actions)),
+                desk=desk,
                 inbox=inbox,
                 place=Project(
                     workspace,

@@ -8,6 +8,7 @@ from app.agent.effects import Models
 from app.providers.registry import DEMO_MODEL, HOW_TO_SET_A_KEY, ProviderSet, resolve_model
 from app.runs.policy import Policy
 from app.sandbox.egress import EgressRules
+from app.sandbox.guarded_http import Guard
 from app.settings import EgressSettings, ModelSettings, Settings
 
 SDK_VERSION = "0.2.189"
@@ -44,15 +45,16 @@ def small_model(model: ModelSettings) -> str | None:
     return resolve_model(model.small, model.aliases, model.default)
 
 
-def egress_rules(egress: EgressSettings) -> EgressRules:
-    """Give where the service may go for strangers."""
+def open_guard(egress: EgressSettings) -> Guard:
+    """Give what the service goes with to places that strangers name."""
     allowed = egress.allowed_hosts
-    return EgressRules(
+    rules = EgressRules(
         private_hosts=tuple(egress.private_hosts),
         allowed_hosts=None if allowed is None else tuple(allowed),
         denied_hosts=tuple(egress.denied_hosts),
         ports=frozenset(egress.ports),
     )
+    return Guard(rules, ca_file=str(egress.ca_file) if egress.ca_file else None)
 
 
 def meta(settings: Settings) -> Mapping[str, Any]:
@@ -63,7 +65,7 @@ def meta(settings: Settings) -> Mapping[str, Any]:
         "wire": {"claude_code_version": f"{version()} (Treadle)", "claude_agent_sdk": SDK_VERSION},
         "features": [
             *("runs", "sessions", "fork", "rewind", "continue", "export", "import", "search"),
-            *("sse", "previews", "cancel", "compact"),
+            *("sse", "previews", "cancel", "compact", "actions"),
         ],
         "sandbox": settings.sandbox,
         "models": {

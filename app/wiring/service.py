@@ -11,14 +11,17 @@ from typing import Any, Literal
 from ulid import ULID
 
 from app.agent.effects import Models
+from app.agent.offer import STAND_IN
 from app.agent.state import RunInfo
 from app.compaction.window import Window
 from app.domain.options import AgentOptions
 from app.providers.pricing import PriceTable
 from app.providers.registry import resolve_model
+from app.runs.actions import Actions
 from app.runs.callers import Callers
 from app.runs.clock import SystemClock
 from app.runs.commands import Commands
+from app.runs.desk import WaitingRules
 from app.runs.indexing import Indexer
 from app.runs.live import Hub
 from app.runs.mirrors import Mirrors
@@ -31,7 +34,6 @@ from app.runs.stored_outputs import StoredOutputs
 from app.runs.window import WindowReader
 from app.runs.worker import Worker, open_worker
 from app.runs.workspaces import WorkspaceRules
-from app.sandbox.guarded_http import Guard
 from app.sandbox.programs import Programs, install_programs
 from app.sandbox.selftest import check_sandbox
 from app.sandbox.strays import end_strays
@@ -42,13 +44,15 @@ from app.store.queue import Host
 from app.tools.builtin import BUILTIN_TOOLS
 from app.tools.custom import installed_tools
 from app.tools.decoder import Decoder
+from app.tools.pages import Pages
 from app.tools.tool import Tool
+from app.wiring.answers import input_check
 from app.wiring.database import open_store, prepare_data_dir
 from app.wiring.folders import Folders
 from app.wiring.host_parts import HostParts, SystemStamps, offered
 from app.wiring.keep_running import keep_running
 from app.wiring.providers import api_key_source, open_catalog, open_providers, retry_rules
-from app.wiring.rules import egress_rules, meta, policy_of, small_model, version
+from app.wiring.rules import meta, open_guard, policy_of, small_model, version
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +78,11 @@ async def open_service(
         bus = await stack.enter_async_context(open_bus(database, host.id))
         hub = await _open_hub(stack, settings.engine.poll_s, settings.stream, database, bus)
         providers = await open_providers(stack, settings)
-        prices = PriceTable(settings.model.prices, settings.model.abilities)
+        prices = PriceTable(
+            settings.model.prices,
+            settings.model.abilities,
+            has_tool_search=settings.model.tool_search,
+        )
         await asyncio.to_thread(prices.warm_up)
         stamps = SystemStamps(SystemClock(), prices)
         rules = WorkspaceRules(
@@ -86,6 +94,7 @@ async def open_service(
         tools = _all_tools(extra_tools)
         worker: Worker | None = None
         if role != "api":
+            decoder, guard = Decoder(), open_guard(settings.egress)
             parts = HostParts(
                 stamps=stamps,
                 database=database,
@@ -100,8 +109,9 @@ async def open_service(
                 auto_compact=settings.model.auto_compact,
                 catalog=await open_catalog(stack, settings, prices),
                 version=version(),
-                decoder=Decoder(),
-                guard=Guard(egress_rules(settings.egress)),
+                decoder=decoder,
+                guard=guard,
+                pages=Pages(guard, decoder),
                 small_model=small_model(settings.model),
             )
             worker = await stack.enter_async_context(
@@ -116,6 +126,7 @@ async def open_service(
                         heartbeat_s=settings.engine.heartbeat_s,
                         poll_s=settings.engine.poll_s,
                         max_attempts=settings.engine.max_attempts,
+                        waiting=WaitingRules(settings.engine.hold_s, settings.engine.poll_s),
                     )
                 )
             )
@@ -137,6 +148,7 @@ async def open_service(
                 settings.engine.queue_per_session,
             ),
             sessions=Sessions(database, hub, policy, rules),
+            actions=Actions(database, hub, bus, worker, input_check(tools)),
             queries=queries,
             outputs=StoredOutputs(queries, folders.own),
             window=_window_reader(settings, queries, stamps.models, tools),
@@ -156,8 +168,8 @@ async def open_service(
 
 def _all_tools(extra: Sequence[Tool[Any]]) -> tuple[Tool[Any], ...]:
     """Give the built-in tools, those that operators installed, and `extra`."""
-    known = (*BUILTIN_TOOLS, *extra)
-    return (*BUILTIN_TOOLS, *installed_tools(tool.spec.name for tool in known), *extra)
+    taken = [*(tool.spec.name for tool in (*BUILTIN_TOOLS, *extra)), STAND_IN]
+    return (*BUILTIN_TOOLS, *installed_tools(taken), *extra)
 
 
 def _open_folder(folder: Path) -> Path:
@@ -213,4 +225,4 @@ def _window_reader(
         options = given.model_copy(update={"model": model})
         return RunInfo(session_id, "", options, window=window)
 
-    return WindowReader(queries, describe, lambda info: offered(tools, info.options))
+    return WindowReader(queries, describe, lambda info: offered(tools, info.options), models)

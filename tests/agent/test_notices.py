@@ -145,6 +145,13 @@ async def test_a_person_is_told_of_a_model_without_a_price_once_after_init() -> 
     assert "free" in note.content
 
 
+async def test_a_fallback_without_a_price_is_told_of_too() -> None:
+    journal = await play(effects([DONE]), run_info(fallback_model="free"))
+    (note,) = [m for m in journal.messages() if isinstance(m, InformationalMessage)]
+    assert (note.level, note.tag) == ("warning", "unpriced_model")
+    assert "free" in note.content
+
+
 async def test_a_run_of_which_there_is_nothing_to_know_says_nothing() -> None:
     journal = await play(effects([DONE]), run_info(effort="max", thinking={"type": "adaptive"}))
     assert kinds(journal.messages()) == ["init", "prompt", "text", "success"]

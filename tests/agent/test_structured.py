@@ -7,15 +7,24 @@ import orjson
 import pytest
 
 from app.agent.loop import run_agent
-from app.agent.structured import KEPT, MAX_KEPT_CHARS, MISSING_TEXT, OUTPUT_TOOL, raw_input
+from app.agent.structured import (
+    KEPT,
+    MAX_KEPT_CHARS,
+    MISSING_TEXT,
+    OUTPUT_TOOL,
+    RETRACTED_TEXT,
+    raw_input,
+)
 from app.agent.tool_step import BUDGET_TEXT
 from app.domain.blocks import UNPARSED
 from app.domain.messages import UserMessage, encode_message
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
 from app.domain.usage import Usage
+from app.errors import ModelOverloaded, ModelRejected
 from tests.fakes.effects import (
     CHANGE,
     LOOK,
+    Broken,
     DenyThese,
     FakeClock,
     Journal,
@@ -273,3 +282,66 @@ async def test_long_attempts_are_cut_in_the_error() -> None:
     [error] = journal.result().errors
     assert KEPT * MAX_KEPT_CHARS < len(error) < KEPT * MAX_KEPT_CHARS + 1_000
     assert "(46000 more characters)" in error
+
+
+# -- a fallback takes an output back ----------------------------------------------------------
+
+OTHER = "other-model"
+
+
+def broken(*parts: str, name: str = OUTPUT_TOOL) -> Broken:
+    """A response that fails once a call with this input has come whole."""
+    start = {"type": "tool_use", "id": "a", "name": name, "input": {}}
+    deltas = ({"type": "input_json_delta", "partial_json": part} for part in parts)
+    events: list[dict[str, Any]] = [
+        {"type": "content_block_start", "index": 0, "content_block": start},
+        *({"type": "content_block_delta", "index": 0, "delta": delta} for delta in deltas),
+        {"type": "content_block_stop", "index": 0},
+    ]
+    return Broken(events, ModelOverloaded("oops", category="server_error", status=500))
+
+
+def refused() -> ModelRejected:
+    return ModelRejected("no", category="invalid_request", status=400)
+
+
+@pytest.mark.requirement("output:retracted")
+async def test_a_run_whose_fallback_took_the_output_back_and_gave_none_lacks_its_output() -> None:
+    journal = await played(broken('{"n"', ": 1}"), refused(), fallback_model=OTHER)
+    assert kinds(journal.messages()) == [
+        *("init", "prompt", "model_fallback", "text", "error_max_structured_output_retries")
+    ]
+    result = journal.result()
+    assert (result.terminal_reason, result.api_error_status) == ("api_error", 400)
+    assert [text[:40] for text in result.errors] == [RETRACTED_TEXT[:40], "API error 400: no"]
+    outcome = journal.batches[-1].outcome
+    assert outcome is not None
+    assert outcome.end_reason == "structured_output"
+
+
+@pytest.mark.requirement("output:retracted")
+async def test_what_the_fallback_took_back_is_known_to_another_host() -> None:
+    run = run_info(output_format=FORMAT, fallback_model=OTHER)
+    journal = Journal()
+    world = effects([broken("{}"), refused()], tools=toolbox())
+    async with aclosing(run_agent(journal.state(run), world)) as advances:
+        for _ in range(2):
+            journal.store(run, await anext(advances))
+    assert kinds(journal.messages())[-1] == "model_fallback"
+    await play(effects([refused()], tools=toolbox(), prompts=[]), run, journal)
+    assert journal.result().subtype == "error_max_structured_output_retries"
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ([broken("{}"), response(good("b"))], "success"),
+        ([broken('{"n": '), refused()], "error_during_execution"),
+        ([broken("[1]"), refused()], "error_during_execution"),
+        ([broken("{}", name="Look"), refused()], "error_during_execution"),
+    ],
+    ids=["given again", "not whole", "no object", "another call"],
+)
+async def test_nothing_was_taken_back(script: list[Any], expected: str) -> None:
+    journal = await played(*script, fallback_model=OTHER)
+    assert journal.result().subtype == expected

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import orjson
 import pytest
@@ -16,7 +16,8 @@ from app.domain.journal import Batch
 from app.domain.messages import UserMessage
 from app.domain.permissions import Scene
 from app.domain.tools import ToolCall, ToolFacts, ToolMemory, ToolResult, ToolSpec
-from app.permissions.decision import Allow, Deny, Verdict
+from app.errors import Parked
+from app.permissions.decision import Allow, Deny, Lost, Verdict
 from tests.fakes.effects import (
     DenyThese,
     Journal,
@@ -407,12 +408,79 @@ async def resumed(asked: Sequence[object], gate: object = None) -> tuple[Journal
 
 @pytest.mark.requirement("loop:resume-open-calls")
 async def test_after_a_crash_read_only_calls_run_again_and_others_are_said_to_be_unknown() -> None:
-    journal, tools = await resumed([call("r"), call("w", "Change"), call("r2")])
+    journal, tools = await resumed([call("w", "Change"), call("r"), call("r2")])
     assert tools.started() == ["r", "r2"]
     assert journal.results()["w"].content == LOST_TEXT
     assert journal.results()["w"].is_error is True
     assert journal.results()["r"].content == "Look r done"
     assert journal.result().subtype == "success"
+
+
+async def test_after_a_crash_what_stands_behind_open_calls_has_not_begun_and_runs() -> None:
+    journal, tools = await resumed([call("r"), call("w", "Change"), call("w2", "Change")])
+    assert tools.started() == ["r", "w", "w2"]
+    assert LOST_TEXT not in [block.content for block in journal.results().values()]
+
+
+@dataclass
+class Waits:
+    """A gate at which the calls that it names wait until nothing else moves; then it parks."""
+
+    names: Sequence[str]
+    expected: list[int] = field(default_factory=list)
+    waiting: int = 0
+    bell: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def expects(self, calls: int) -> None:
+        self.expected.append(calls)
+        self.bell.set()
+
+    async def check(self, call: ToolCall, spec: ToolSpec, scene: Scene) -> Verdict:
+        del spec, scene
+        if call.id not in self.names:
+            return Allow(None)
+        self.waiting += 1
+        while self.waiting < self.expected[-1]:
+            self.bell.clear()
+            await self.bell.wait()
+        raise Parked
+
+
+async def test_a_run_is_let_go_only_when_every_result_that_there_is_was_taken() -> None:
+    gate, tools, journal = Waits(["a", "c"]), ScriptedToolbox(), Journal()
+    world = replace(
+        effects([response(call("a"), call("b"), call("c"))], tools=tools, gate=gate), desk=gate
+    )
+    with pytest.raises(Parked):
+        await play(world, journal=journal)
+    assert tools.started() == ["b"]
+    assert list(journal.results()) == ["b"]
+    assert gate.expected == [3, 2]
+
+
+async def test_a_denial_that_interrupts_closes_the_other_calls_and_is_listed() -> None:
+    denial = Deny(None, "never shown", source="user_reject", interrupts=True, is_announced=False)
+    asked = [call("w", "Change"), call("w2", "Change")]
+    tools = ScriptedToolbox()
+    journal = await play(effects([response(*asked)], tools=tools, gate=Says(denial)))
+    assert tools.log == []
+    assert list(journal.results()) == ["w", "w2"]
+    assert "never shown" not in str(journal.results())
+    assert journal.result().terminal_reason == "aborted_tools"
+    assert [each["tool_use_id"] for each in journal.result().permission_denials] == ["w"]
+
+
+async def test_a_call_whose_answer_was_still_to_be_taken_has_not_begun() -> None:
+    certain = Allow(None, is_first=True)
+    _, tools = await resumed([call("w", "Change")], Says(certain))
+    assert tools.started() == ["w"]
+
+
+async def test_a_call_whose_answer_was_taken_may_have_begun_and_is_lost() -> None:
+    journal, tools = await resumed([call("w", "Change")], Says(Lost()))
+    assert tools.log == []
+    assert journal.results()["w"].content == LOST_TEXT
+    assert journal.result().permission_denials == []
 
 
 async def test_after_a_crash_a_call_that_could_not_have_run_gets_its_own_answer() -> None:

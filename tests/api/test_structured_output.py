@@ -120,3 +120,14 @@ async def test_a_queued_run_is_not_changed_to_an_invalid_schema(stage: Stage) ->
     assert pointers(problem(answer, 422, "validation_failed")) == [
         "/options/output_format/schema/type"
     ]
+
+
+@pytest.mark.requirement("output:retracted")
+async def test_a_fallback_answers_for_an_output_that_broke_off(stage: Stage) -> None:
+    given = {"blocks": [gives(zeta="x", n=1)], "error_after": 4, "only_model": "m-scripted"}
+    run = await stage.run(
+        scripted(given), options={**options(), "fallback_model": "claude-sonnet-5"}
+    )
+    assert run["result"]["structured_output"] == {"zeta": "x", "n": 1}
+    requests = [r.body["model"] for r in stage.model.requests if run["session_id"] in str(r.body)]
+    assert requests == ["m-scripted", "claude-sonnet-5"]

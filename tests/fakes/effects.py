@@ -134,7 +134,15 @@ class Stalled:
     was_closed: bool = False
 
 
-Answer: TypeAlias = ModelResponse | ModelError | Stalled
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A response that fails after these events."""
+
+    events: Sequence[dict[str, Any]]
+    error: ModelError
+
+
+Answer: TypeAlias = ModelResponse | ModelError | Stalled | Broken
 
 
 @dataclass(slots=True)
@@ -158,6 +166,10 @@ class ScriptedModel:
                 yield replace(answer, id=answer.id or message_id)
             case ModelError():
                 raise answer
+            case Broken(events, error):
+                for event in events:
+                    yield StreamPart(event, message_id)
+                raise error
             case Stalled():
                 try:
                     answer.began.set()
@@ -328,9 +340,9 @@ class RecordingPreviews:
 
 @dataclass(frozen=True, slots=True)
 class SmallModels:
-    """One model with a price: a cent a thousand tokens, in or out."""
+    """Two models with a price: a cent a thousand tokens, in or out."""
 
-    priced: frozenset[str] = frozenset({MODEL})
+    priced: frozenset[str] = frozenset({MODEL, "other-model"})
 
     def cost_usd(self, model: str, usage: Usage, at: datetime) -> Decimal | None:
         assert at.tzinfo is UTC

@@ -28,12 +28,18 @@ def test_the_operators_table_adds_models_and_changes_known_ones_field_by_field()
         abilities={
             "house-model": {"efforts": ["high", "low"], "thinking": ["budget"], "off": "never"},
             "claude-opus-5": {"off_efforts": ["low"]},
+            "claude-opus-4-7": {"tool_search": "no"},
+            "searching": {"tool_search": "yes"},
         }
     )
     assert models.abilities("house-model") == Abilities(
         efforts=("low", "high"), adaptive=False, budget=True, off=None
     )
-    assert models.abilities("claude-opus-5") == Abilities(budget=False, off_efforts=("low",))
+    assert models.abilities("claude-opus-5") == Abilities(
+        budget=False, off_efforts=("low",), tool_search=True
+    )
+    assert models.abilities("searching") == Abilities(tool_search=True)
+    assert models.abilities("claude-opus-4-7") == Abilities(budget=False)
     assert models.abilities("claude-opus-4-8").efforts == EFFORTS
 
 
@@ -46,6 +52,7 @@ def test_the_operators_table_adds_models_and_changes_known_ones_field_by_field()
         ({"thinking": ["deep"]}, "'thinking' must be a list of: adaptive, budget"),
         ({"off": "no"}, "'off' must be one of: disabled, between_tools, never"),
         ({"off": ["disabled"]}, "'off' must be one of"),
+        ({"tool_search": ["yes"]}, "'tool_search' must be 'yes' or 'no'"),
     ],
 )
 def test_a_table_that_makes_no_sense_is_refused_at_the_start(

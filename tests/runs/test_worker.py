@@ -15,6 +15,7 @@ from app.domain.model import ModelRequest, ModelResponse, StreamPart
 from app.domain.options import AgentOptions
 from app.domain.tools import ToolResult, ToolSpec
 from app.domain.usage import Usage
+from app.runs.desk import Desk
 from app.runs.execute import Execution
 from app.runs.live import Hub
 from app.store import queue
@@ -174,9 +175,9 @@ class BrokenParts:
 
     @asynccontextmanager
     async def open(
-        self, claim: Claim, work: Work, info: RunInfo, inbox: Inbox, shells: Shells
+        self, claim: Claim, work: Work, info: RunInfo, inbox: Inbox, shells: Shells, desk: Desk
     ) -> AsyncIterator[Effects]:
-        del claim, work, info, inbox, shells
+        del claim, work, info, inbox, shells, desk
         yield replace(effects(), model=BrokenModel())
 
 
@@ -192,9 +193,9 @@ class BoundlessModel:
 class BoundlessParts(BrokenParts):
     @asynccontextmanager
     async def open(
-        self, claim: Claim, work: Work, info: RunInfo, inbox: Inbox, shells: Shells
+        self, claim: Claim, work: Work, info: RunInfo, inbox: Inbox, shells: Shells, desk: Desk
     ) -> AsyncIterator[Effects]:
-        del claim, work, info, inbox, shells
+        del claim, work, info, inbox, shells, desk
         yield replace(effects(), model=BoundlessModel())
 
 

@@ -8,7 +8,7 @@ from app.domain.tools import ToolCall, ToolMemory, ToolResult
 from app.sandbox.driver import Sandbox, SessionDirs
 from app.tools.builtin import BUILTIN_TOOLS
 from app.tools.shells import Shells
-from app.tools.tool import Tool
+from app.tools.tool import Beyond, Tool
 from app.tools.toolbox import Toolbox
 from app.tools.workspace import Workspace
 from tests.sandbox.rooms import SANDBOX_UID, Rooms
@@ -26,6 +26,7 @@ class Desk:
     """Whoever leaves commands in the background closes them."""
     calls: int = 0
     tools: tuple[Tool[Any], ...] = BUILTIN_TOOLS
+    beyond: Beyond = field(default_factory=Beyond)
 
     @classmethod
     def make(cls, rooms: Rooms) -> "Desk":
@@ -40,6 +41,7 @@ class Desk:
             self.sandbox,
             shells=self.shells,
             disabled=self.disabled,
+            beyond=self.beyond,
         )
 
     async def call(self, tool: str, **given: object) -> ToolResult:

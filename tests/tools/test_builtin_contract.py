@@ -24,8 +24,11 @@ VALID_INPUT: dict[str, dict[str, Any]] = {
     "TaskUpdate": {"taskId": "1"},
     "TaskList": {},
     "TaskGet": {"taskId": "1"},
+    "WebFetch": {"url": "https://127.0.0.1/", "prompt": "What is it?"},
+    "WebSearch": {"query": "cats"},
     "TaskStop": {"task_id": "b00000000"},
     "Skill": {"skill": "review"},
+    "ToolSearch": {"query": "x"},
 }
 
 

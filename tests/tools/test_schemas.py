@@ -22,6 +22,8 @@ SCHEMAS: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
         {"notebook_path": TEXT, "new_source": TEXT},
         {"cell_id": TEXT, "cell_type": TEXT, "edit_mode": TEXT},
     ),
+    "WebFetch": ({"url": TEXT, "prompt": TEXT}, {"offset": WHOLE}),
+    "WebSearch": ({"query": TEXT}, {"allowed_domains": "array", "blocked_domains": "array"}),
     "Glob": ({"pattern": TEXT}, {"path": TEXT}),
     "Grep": (
         {"pattern": TEXT},

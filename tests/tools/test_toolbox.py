@@ -77,9 +77,12 @@ def test_tools_are_offered_in_the_same_order_each_time(desk: Desk) -> None:
         "Glob",
         "Grep",
         "Bash",
+        "WebFetch",
+        "WebSearch",
         "TaskStop",
         *TASKS,
         "Skill",
+        "ToolSearch",
     ]
     for name in names:
         spec = desk.toolbox.spec(name)

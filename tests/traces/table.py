@@ -6,9 +6,8 @@ lies in `tests/spec/traces`; `test_table.py` then says what belongs on its line.
 
 from collections.abc import Mapping
 
-OWNERS = frozenset({"loop", "permissions", "subagents", "tools"})
-"""Works that traces are left to: limits, failures and sessions; permissions and hooks; subagents;
-the built-in tools."""
+OWNERS = frozenset({"permissions", "subagents", "tools"})
+"""Works that traces are left to: permissions and hooks; subagents; the built-in tools."""
 
 TRACES: Mapping[str, str] = {
     "agent_bg": "subagents",
@@ -43,7 +42,7 @@ TRACES: Mapping[str, str] = {
     "compact_empty": "B25",
     "compact_manual": "B1 B9 B25 2",
     "compact_manual_instr": "B1 B9 B25 2",
-    "compact_too_long": "loop",
+    "compact_too_long": "B1 B4 B5 B9 B25 2",
     "conn_refused": "B4 B5 B25 2",
     "continue_conv": "B1 B9 B25",
     "cost_base": "B1 B9 B25",

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from app.api.schemas.common import LONGEST_WAIT_S, In, Metadata, MetadataChange, Uuid, example
 from app.api.schemas.prompts import Messages, PromptText, wishes
+from app.domain.actions import ActionRules
 from app.domain.options import AgentOptions
 from app.runs.wishes import OnBusy, RetryWish, RunChange, RunWish
 
@@ -55,6 +56,8 @@ class RunBody(In):
     """Answer with 200 when the run ends within so many seconds, else with 202."""
     include_partial_messages: bool | None = None
     """Same as the option of this name."""
+    actions: ActionRules | None = None
+    """Same as the option of this name."""
     metadata: Metadata = {}
 
     @model_validator(mode="after")
@@ -65,11 +68,12 @@ class RunBody(In):
 
     def wish(self) -> RunWish:
         """Give the command's form."""
-        options = self.options
-        if self.include_partial_messages is not None:
-            options = AgentOptions(include_partial_messages=self.include_partial_messages).over(
-                options
-            )
+        beside = {
+            name: given
+            for name in ("include_partial_messages", "actions")
+            if (given := getattr(self, name)) is not None
+        }
+        options = AgentOptions(**beside).over(self.options)
         return RunWish(
             wishes(self.prompt, self.messages),
             options,

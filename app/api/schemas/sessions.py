@@ -33,6 +33,8 @@ class SessionObject(Out):
     """Your id of the person that it is for."""
     active_run_id: str | None
     queued_runs: int
+    pending_actions: int
+    """What it asks that nobody has answered."""
     last_seq: int
     last_message_uuid: str | None
     num_runs: int
@@ -59,6 +61,7 @@ class SessionObject(Out):
             user=row.user,
             active_run_id=row.active_run_id,
             queued_runs=row.queued_runs,
+            pending_actions=row.pending_actions,
             last_seq=row.last_seq,
             last_message_uuid=row.last_message_uuid,
             num_runs=row.num_runs,

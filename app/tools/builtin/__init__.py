@@ -16,6 +16,9 @@ from app.tools.builtin.task_items import (
     task_update_tool,
 )
 from app.tools.builtin.task_stop import task_stop_tool
+from app.tools.builtin.tool_search import tool_search_tool
+from app.tools.builtin.web_fetch import web_fetch_tool
+from app.tools.builtin.web_search import web_search_tool
 from app.tools.builtin.write import write_tool
 from app.tools.tool import Tool
 
@@ -27,10 +30,13 @@ BUILTIN_TOOLS: tuple[Tool[Any], ...] = (  # each has an input type of its own
     glob_tool,
     grep_tool,
     bash_tool,
+    web_fetch_tool,
+    web_search_tool,
     task_stop_tool,
     task_create_tool,
     task_update_tool,
     task_list_tool,
     task_get_tool,
     skill_tool,
+    tool_search_tool,
 )

@@ -6,7 +6,6 @@ import sys
 
 from app.sandbox.confine import confine
 from app.tools.decoding.answer import Answer, Refused
-from app.tools.decoding.images import load_formats, show_image
 
 _CPU_S = 20
 _MEMORY_BYTES = 1536 * 1024 * 1024
@@ -16,16 +15,28 @@ _CHUNK_BYTES = 1024 * 1024
 def main() -> None:
     """Answer the request; a refusal is an answer, all else a status that is not 0."""
     request = json.loads(sys.argv[1])
-    if request["job"] == "image":
-        load_formats()
-    else:
-        from app.tools.decoding import documents  # noqa: PLC0415 - it takes a while to load
+    # Libraries take a while to load: each job loads its own.
+    match request["job"]:
+        case "image":
+            from app.tools.decoding import images  # noqa: PLC0415
+
+            images.load_formats()
+        case "page":
+            from app.tools.decoding import pages  # noqa: PLC0415
+
+            pages.load_page(request["charset"])
+        case _:
+            from app.tools.decoding import documents  # noqa: PLC0415
     confine(uid=request["uid"], memory_bytes=_MEMORY_BYTES, cpu_s=_CPU_S)
     data = _read(request["max_bytes"])
     try:
         match request["job"]:
             case "image":
-                answer = show_image(data)
+                answer = images.show_image(data)
+            case "page":
+                answer = pages.show_page(
+                    data, charset=request["charset"], is_html=request["is_html"]
+                )
             case "document":
                 answer = documents.show_document(data, request["max_pages"])
             case _:

@@ -35,6 +35,10 @@ class Answer(TypedDict, total=False):
     """How many the document has."""
     base64: str
     """The document itself."""
+    text: str
+    """Of a web page, as Markdown."""
+    is_cut: bool
+    """Whether the page's text was longer."""
 
 
 def answer_for(data: bytes) -> Answer:

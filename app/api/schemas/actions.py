@@ -1,0 +1,162 @@
+"""Actions: what is asked, and how it is answered."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, StringConstraints, Tag
+
+from app.api.problems import Problem
+from app.api.schemas.common import In, Out, example, shown_time
+from app.domain.actions import ActionStatus, ActionType
+from app.domain.messages import wire_time
+from app.runs.actions import ActionRow, AnswerWish
+
+MOST_AT_ONCE = 100
+
+
+class AllowBody(In):
+    """The call may run."""
+
+    model_config = example(behavior="allow")
+
+    behavior: Literal["allow"]
+    updated_input: dict[str, Any] | None = None
+    """What runs instead of the call's own input; it must fit the tool's schema."""
+
+    def wish(self) -> AnswerWish:
+        """Give the command's form."""
+        return AnswerWish("allow", self.model_dump(exclude_none=True))
+
+
+class DenyBody(In):
+    """The call may not run; a question is not answered."""
+
+    model_config = example(behavior="deny", message="Not on production.")
+
+    behavior: Literal["deny"]
+    message: Annotated[str, Field(max_length=10_000)] = ""
+    """What the model reads, to the letter."""
+    interrupt: bool = False
+    """Whether the whole run ends with it."""
+
+    def wish(self) -> AnswerWish:
+        """Give the command's form."""
+        return AnswerWish("deny", self.model_dump())
+
+
+class AnswersBody(In):
+    """The answers to a question's questions."""
+
+    model_config = example(answers={"Which database?": "Postgres"})
+
+    answers: Annotated[
+        dict[
+            Annotated[str, StringConstraints(max_length=10_000)],
+            Annotated[str, StringConstraints(max_length=10_000)],
+        ],
+        Field(max_length=20),
+    ]
+    """By the question's text: labels of options, several joined by commas, or other words."""
+
+    def wish(self) -> AnswerWish:
+        """Give the command's form."""
+        return AnswerWish("answers", {"answers": self.answers})
+
+
+def _kind(body: object) -> str | None:
+    if not isinstance(body, dict):
+        return None
+    if "behavior" not in body and "answers" in body:
+        return "an answer"
+    return "a deny" if body.get("behavior") == "deny" else "an allow"
+
+
+ResolveBody = Annotated[
+    Annotated[AllowBody, Tag("an allow")]
+    | Annotated[DenyBody, Tag("a deny")]
+    | Annotated[AnswersBody, Tag("an answer")],
+    Discriminator(_kind),
+]
+"""An answer; which form fits is a matter of the action's type."""
+
+
+class Resolution(In):
+    """An answer to one of several actions."""
+
+    id: Annotated[str, Field(min_length=1, max_length=100)]
+    answer: ResolveBody
+
+
+class ResolveManyBody(In):
+    model_config = example(
+        resolutions=[{"id": "act_01JDZX5E5V8M2Q4T6Y8A0C2E4G", "answer": {"behavior": "allow"}}]
+    )
+
+    resolutions: Annotated[list[Resolution], Field(min_length=1, max_length=MOST_AT_ONCE)]
+
+
+class ActionObject(Out):
+    """Something that a client must answer before a run can go on."""
+
+    object: Literal["action"] = "action"
+    id: Annotated[str, Field(examples=["act_01JDZX5E5V8M2Q4T6Y8A0C2E4G"])]
+    type: ActionType
+    """More types may come."""
+    status: ActionStatus
+    session_id: str
+    run_id: str
+    tool_use_id: str
+    opened_seq: int
+    """Of the event `action.opened` in the session's log."""
+    permission: dict[str, Any] | None = None
+    """Of a `permission`: `tool_name`, `input`, `title`, `decision_reason`, `decision_reason_type`,
+    `blocked_path`, `suggestions`."""
+    question: dict[str, Any] | None = None
+    """Of a `question`: `questions`, as the tool AskUserQuestion takes them."""
+    resolution: dict[str, Any] | None
+    """The answer, once there is one."""
+    answered_by: str | None
+    """Id of the key that answered."""
+    on_timeout: str
+    expires_at: str
+    requested_at: str
+    settled_at: str | None
+
+    @staticmethod
+    def of(row: ActionRow) -> "ActionObject":
+        """Show an action. One whose time is over is not pending any more."""
+        return ActionObject(
+            id=row.id,
+            type=row.type,
+            status="expired" if row.is_overdue else row.status,
+            session_id=row.session_id,
+            run_id=row.run_id,
+            tool_use_id=row.tool_use_id,
+            opened_seq=row.opened_seq,
+            resolution=row.answer,
+            answered_by=row.answered_by,
+            on_timeout=row.on_timeout,
+            expires_at=wire_time(row.expires_at),
+            requested_at=wire_time(row.created_at),
+            settled_at=shown_time(row.settled_at),
+            **{row.type: row.request},
+        )
+
+
+class ActionPage(Out):
+    data: list[ActionObject]
+    as_of_seq: dict[str, int]
+    """By session: where its log stood when this was read. A stream from there on misses nothing."""
+    has_more: bool
+    next_cursor: str | None
+
+
+class ResolvedItem(Out):
+    id: str
+    action: ActionObject | None
+    problem: Problem | None
+    """Why this answer was refused."""
+
+
+class ResolvedItems(Out):
+    data: list[ResolvedItem]
+    """In the order of the answers."""

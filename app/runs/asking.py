@@ -1,0 +1,92 @@
+"""Questions to people become actions, and answers become verdicts."""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from app.domain.actions import ActionRules, Answer, Request
+from app.domain.permissions import Scene
+from app.domain.tools import ToolCall, ToolSpec
+from app.permissions.decision import Allow, Ask, Author, Deny, Lost, Verdict, unanswered
+from app.runs.desk import Desk
+
+ASK_USER = "AskUserQuestion"
+
+
+@dataclass(frozen=True, slots=True)
+class PersonAsker:
+    """Asks as the run's options say; whom nobody is to be asked about is denied."""
+
+    desk: Desk
+    rules: ActionRules
+
+    async def ask(self, call: ToolCall, spec: ToolSpec, question: Ask, scene: Scene) -> Verdict:
+        is_question = spec.name == ASK_USER
+        if (self.rules.questions if is_question else self.rules.permissions) == "deny":
+            return unanswered(question)
+        request = self._question(call) if is_question else self._permission(call, question)
+        answer = await self.desk.answer(
+            request, may_have_run=scene.may_have_run, can_repeat=spec.can_repeat
+        )
+        if answer is None:
+            return Lost()
+        return _verdict(call, answer, request)
+
+    def _permission(self, call: ToolCall, question: Ask) -> Request:
+        shown = {
+            "tool_name": call.name,
+            "input": dict(call.input),
+            "title": question.message,
+            "decision_reason": None if question.reason is None else question.message,
+            "decision_reason_type": question.reason,
+            "blocked_path": question.blocked_path,
+            "suggestions": [update.model_dump(mode="json") for update in question.suggestions],
+        }
+        return Request(
+            "permission",
+            call.id,
+            call.name,
+            sha256_of(call.input),
+            shown,
+            self.rules.permission_timeout_seconds,
+            self.rules.on_timeout,
+        )
+
+    def _question(self, call: ToolCall) -> Request:
+        return Request(
+            "question",
+            call.id,
+            call.name,
+            sha256_of(call.input),
+            {"questions": call.input.get("questions")},
+            self.rules.question_timeout_seconds,
+            self.rules.on_timeout,
+        )
+
+
+def sha256_of(given: Any) -> bytes:  # noqa: ANN401 - JSON
+    """Give the hash of an input in canonical form, to which an answer is bound."""
+    return hashlib.sha256(orjson.dumps(given, option=orjson.OPT_SORT_KEYS)).digest()
+
+
+def _verdict(call: ToolCall, answer: Answer, request: Request) -> Verdict:
+    if answer.is_expired:
+        message = f"Nobody answered within {request.timeout_s} seconds, so {call.name} was not run."
+        return Deny(None, message, Author("expiry", answer.action_id))
+    by = Author("person", answer.by)
+    body = answer.body
+    if body.get("behavior") == "deny":
+        return Deny(
+            None,
+            body["message"],
+            by,
+            source="user_reject",
+            interrupts=body.get("interrupt", False),
+            is_announced=False,
+        )
+    updated = body.get("updated_input")
+    if request.type == "question":
+        updated = {**call.input, **body}
+    return Allow(None, by, source="user_temporary", updated_input=updated, is_first=True)

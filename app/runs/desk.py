@@ -1,0 +1,196 @@
+"""Where the calls of one run wait for answers.
+
+Theory of operation. A call that has to ask stores an action, then waits for it to be settled, woken
+by a word or by a look now and then. The desk knows how many calls of the step are on their way, and
+how many of them wait here. When all do, nothing else of the run moves: the log says so, and the run
+shows `requires_action`. If that lasts for `hold_s`, every call that waits raises `Parked`, and the run
+is let go. Whoever claims it later comes to the same calls, and each finds its own action again.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from ulid import ULID
+
+from app.domain.actions import Answer, Request
+from app.errors import NobodyAnswered, Parked
+from app.runs.live import Hub
+from app.store import actions
+from app.store.engine import Database
+from app.store.journal import Lease
+
+T = TypeVar("T")
+
+
+class Outlast(Protocol):
+    """Asks the database until it answers."""
+
+    def __call__(self, ask: Callable[[], Awaitable[T]]) -> Awaitable[T]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRules:
+    """The operator's rules for runs that wait for an answer."""
+
+    hold_s: float = 60.0
+    """How long one keeps its place on its host, at the most."""
+    poll_s: float = 1.0
+    """How often an answer is looked for when no word came."""
+
+
+@dataclass(slots=True)
+class Desk:
+    """The desk of one run on this host: fits `agent.effects.Desk`."""
+
+    database: Database
+    lease: Lease
+    hub: Hub
+    rules: WaitingRules
+    outlast: Outlast
+    is_held: Callable[[], bool] = lambda: False
+    """Whether something else keeps the run here: it waits with its place then."""
+    has_asked: bool = False
+    hold_s: float = field(init=False)
+    """How long the run keeps its place here while it waits."""
+    _expected: int = 1
+    _waiting: set[str] = field(default_factory=set)
+    """Ids of actions that calls wait for."""
+    _bell: asyncio.Event = field(default_factory=asyncio.Event)
+    _quiet_since_s: float | None = None
+    """Monotonic; None while something moves."""
+    _is_told: bool = False
+    """Whether the log says that the run waits."""
+    _telling: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _is_leaving: bool = False
+    _is_parking: bool = False
+
+    def __post_init__(self) -> None:
+        self.hold_s = self.rules.hold_s
+
+    def hold_for(self, seconds: float | None) -> None:
+        """Keep the run here for so long while it waits; not for longer than the operator says."""
+        if seconds is not None:
+            self.hold_s = min(self.hold_s, seconds)
+
+    def expects(self, calls: int) -> None:
+        self._expected = calls
+        self._look()
+
+    def ring(self) -> None:
+        """Say that something may have been answered."""
+        bell, self._bell = self._bell, asyncio.Event()
+        bell.set()
+
+    def leave(self) -> None:
+        """Let the run go as soon as nothing moves: its host stops."""
+        self._is_leaving = True
+        self.ring()
+
+    async def answer(
+        self, request: Request, *, may_have_run: bool, can_repeat: bool
+    ) -> Answer | None:
+        """Ask, and wait for the answer; it is taken when this returns.
+
+        None for a call that may have run before its host was lost: its answer was taken, or nothing
+        says that it was asked at all. One that `can_repeat` finds the same answer again.
+        Raises `Parked`, `NobodyAnswered`, `LeaseLost`.
+        """
+        found = await self.outlast(
+            lambda: actions.newest_of_call(self.database, self.lease, request.tool_use_id)
+        )
+        if found is None or found.status == "withdrawn" or found.sha256 != request.sha256:
+            if may_have_run and not can_repeat:
+                return None
+            found = None
+        elif found.is_used:
+            return found.answer if can_repeat else None
+        self.has_asked = True
+        answer = found.answer if found else None
+        if answer is None:
+            answer = await self._wait(found.id if found else await self._open(request))
+        action_id = answer.action_id
+        await self.outlast(lambda: actions.use_answer(self.database, self.lease, action_id))
+        if answer.is_expired and answer.on_timeout == "fail":
+            raise NobodyAnswered(
+                f"Nobody answered action {answer.action_id} ({request.tool_name}) in time."
+            )
+        return answer
+
+    async def _open(self, request: Request) -> str:
+        action_id = f"act_{ULID()}"
+
+        async def store() -> None:
+            known = await actions.newest_of_call(self.database, self.lease, request.tool_use_id)
+            if known is None or known.id != action_id:  # else it was stored after all
+                seq = await actions.open_action(self.database, self.lease, action_id, request)
+                self.hub.grew(self.lease.tenant_id, self.lease.session_id, seq)
+
+        await self.outlast(store)
+        return action_id
+
+    async def _wait(self, action_id: str) -> Answer:
+        self._waiting.add(action_id)
+        self._look()
+        try:
+            answer = await self._settled(action_id)
+        finally:
+            self._waiting.discard(action_id)
+            self._look()
+        await self._tell()
+        return answer
+
+    async def _settled(self, action_id: str) -> Answer:
+        while True:
+            bell = self._bell
+            found = await self.outlast(
+                lambda: actions.find_open(self.database, self.lease, action_id)
+            )
+            if found.answer is not None:
+                return found.answer
+            await self._tell()
+            if self._is_time_to_go():
+                raise Parked
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(bell.wait(), self._next_look_s())
+
+    def _look(self) -> None:
+        """Note whether everything waits, and let those who wait see it."""
+        if self._waiting and len(self._waiting) >= self._expected:
+            self._quiet_since_s = self._quiet_since_s or time.monotonic()
+        else:
+            self._quiet_since_s = None
+        self.ring()
+
+    async def _tell(self) -> None:
+        """Bring what the log says of the run up to date."""
+        async with self._telling:
+            waits = self._quiet_since_s is not None
+            if waits == self._is_told:
+                return
+            self._is_told = waits
+            ids = sorted(self._waiting)
+            seq = await self.outlast(
+                lambda: actions.tell_waits(self.database, self.lease, waits=waits, action_ids=ids)
+            )
+            self.hub.grew(self.lease.tenant_id, self.lease.session_id, seq)
+
+    def _is_time_to_go(self) -> bool:
+        if self._is_parking:
+            return True
+        if self._quiet_since_s is None:
+            return False
+        left_s = self._quiet_since_s + self.hold_s - time.monotonic()
+        if self._is_leaving or (left_s <= 0 and not self.is_held()):
+            self._is_parking = True
+            self.ring()
+        return self._is_parking
+
+    def _next_look_s(self) -> float:
+        if self._quiet_since_s is None:
+            return self.rules.poll_s
+        left_s = self._quiet_since_s + self.hold_s - time.monotonic()
+        return min(self.rules.poll_s, left_s) if left_s > 0 else self.rules.poll_s

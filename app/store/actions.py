@@ -1,0 +1,244 @@
+"""Actions: what a run's owner does with them, under the fence. How they are settled is elsewhere."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import asyncpg
+import orjson
+from asyncpg.pool import PoolConnectionProxy
+
+from app.domain.actions import (
+    ACTION_OPENED,
+    ACTION_WITHDRAWN,
+    RUN_RESUMED,
+    RUN_WAITS,
+    Answer,
+    OnTimeout,
+    Request,
+)
+from app.domain.journal import ServiceEvent
+from app.errors import LeaseLost
+from app.store.engine import Database
+from app.store.journal import Lease, service_body
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """An action as its run sees it."""
+
+    id: str
+    status: str
+    sha256: bytes
+    is_used: bool
+    answer: Answer | None
+    """None while it is pending, and of one that was withdrawn."""
+
+
+async def newest_of_call(database: Database, lease: Lease, tool_use_id: str) -> Open | None:
+    """Give the newest action of a call of the lease's run."""
+    row = await database.raw.fetchrow(
+        f"""{_SELECT} WHERE tenant_id = $1 AND run_id = $2 AND tool_use_id = $3
+            ORDER BY opened_seq DESC LIMIT 1""",
+        lease.tenant_id,
+        lease.run_id,
+        tool_use_id,
+    )
+    return _open(row) if row else None
+
+
+async def find_open(database: Database, lease: Lease, action_id: str) -> Open:
+    """Give an action that is there."""
+    row = await database.raw.fetchrow(
+        f"{_SELECT} WHERE tenant_id = $1 AND id = $2", lease.tenant_id, action_id
+    )
+    return _open(row)
+
+
+_SELECT = """SELECT id, status, sha256, used_at IS NOT NULL AS is_used, answer, on_timeout,
+  answered_by FROM actions"""
+
+
+def _open(row: "asyncpg.Record") -> Open:
+    status, answer = row["status"], None
+    if status in {"resolved", "expired"}:
+        body = orjson.loads(row["answer"]) if row["answer"] else {}
+        on_timeout: OnTimeout = "fail" if row["on_timeout"] == "fail" else "deny"
+        answer = Answer(row["id"], status == "expired", on_timeout, body, row["answered_by"] or "")
+    return Open(row["id"], status, row["sha256"], row["is_used"], answer)
+
+
+async def open_action(database: Database, lease: Lease, action_id: str, request: Request) -> int:
+    """Store an action and the event that tells of it; give the event's seq. Raises `LeaseLost`.
+
+    An older one of the same call that is still pending is withdrawn: its input was another.
+    """
+    told = {
+        "action_id": action_id,
+        "action_type": request.type,
+        "tool_name": request.tool_name,
+        "tool_use_id": request.tool_use_id,
+        "timeout_seconds": request.timeout_s,
+    }
+    async with database.raw.acquire() as connection, connection.transaction():
+        await _hold(connection, lease)
+        older = await connection.fetchval(
+            """UPDATE actions SET status = 'withdrawn', settled_at = clock_timestamp()
+               WHERE tenant_id = $1 AND run_id = $2 AND tool_use_id = $3 AND status = 'pending'
+               RETURNING id""",
+            lease.tenant_id,
+            lease.run_id,
+            request.tool_use_id,
+        )
+        if older is not None:
+            await _tell_withdrawn(connection, lease, older)
+        seq: int = await connection.fetchval(
+            _OPEN,
+            *_fence(lease),
+            ACTION_OPENED,
+            _body(lease, ACTION_OPENED, told),
+            action_id,
+            request.type,
+            request.tool_use_id,
+            request.tool_name,
+            request.sha256,
+            orjson.dumps(request.shown).decode(),
+            request.timeout_s,
+            request.on_timeout,
+        )
+    return seq
+
+
+async def _hold(connection: "PoolConnectionProxy[asyncpg.Record]", lease: Lease) -> None:
+    """Lock the session for the rest of the transaction. Raises `LeaseLost`."""
+    held = await connection.fetchval(
+        """SELECT 1 FROM sessions WHERE tenant_id = $1 AND id = $2 AND epoch = $3
+             AND owner IS NOT NULL FOR NO KEY UPDATE""",
+        lease.tenant_id,
+        lease.session_id,
+        lease.epoch,
+    )
+    if held is None:
+        raise _lost(lease)
+
+
+_TOLD = """
+WITH f AS (
+  UPDATE sessions SET last_seq = last_seq + 1, updated_at = clock_timestamp()
+  WHERE tenant_id = $1 AND id = $2 AND epoch = $3 AND owner IS NOT NULL RETURNING last_seq),
+j AS (
+  INSERT INTO journal (tenant_id, session_id, seq, run_id, kind, type, body)
+  SELECT $1, $2, f.last_seq, $4, 'service', $5, $6 FROM f)"""
+
+_OPEN = f"""{_TOLD},
+a AS (
+  INSERT INTO actions (tenant_id, session_id, run_id, opened_seq, id, type, tool_use_id, tool_name,
+    sha256, request, expires_at, on_timeout)
+  SELECT $1, $2, $4, f.last_seq, $7, $8, $9, $10, $11, $12,
+    clock_timestamp() + make_interval(secs => $13::int), $14 FROM f)
+SELECT last_seq FROM f"""
+
+
+async def tell_waits(
+    database: Database, lease: Lease, *, waits: bool, action_ids: list[str]
+) -> int:
+    """Say that nothing of a run moves but those who are asked, or that it moves again.
+
+    Gives the event's seq. Raises `LeaseLost`.
+    """
+    kind = RUN_WAITS if waits else RUN_RESUMED
+    seq: int | None = await database.raw.fetchval(
+        f"""{_TOLD},
+r AS (UPDATE runs SET status = $7 FROM f WHERE tenant_id = $1 AND id = $4 AND status <> 'finished')
+SELECT last_seq FROM f""",
+        *_fence(lease),
+        kind,
+        _body(lease, kind, {"action_ids": action_ids}),
+        "requires_action" if waits else "running",
+    )
+    if seq is None:
+        raise _lost(lease)
+    return seq
+
+
+async def use_answer(database: Database, lease: Lease, action_id: str) -> None:
+    """Mark an answer as taken, before what it allows begins. Raises `LeaseLost`."""
+    async with database.raw.acquire() as connection, connection.transaction():
+        await _hold(connection, lease)
+        await connection.execute(
+            """UPDATE actions SET used_at = coalesce(used_at, clock_timestamp())
+               WHERE tenant_id = $1 AND id = $2""",
+            lease.tenant_id,
+            action_id,
+        )
+
+
+async def withdraw_pending(database: Database, lease: Lease) -> int | None:
+    """Withdraw what a run that is about to end still asks; give the last event's seq, if any.
+
+    Raises `LeaseLost`.
+    """
+    seq: int | None = None
+    async with database.raw.acquire() as connection, connection.transaction():
+        await _hold(connection, lease)
+        rows = await connection.fetch(
+            """UPDATE actions SET status = 'withdrawn', settled_at = clock_timestamp()
+               WHERE tenant_id = $1 AND run_id = $2 AND status = 'pending' RETURNING id""",
+            lease.tenant_id,
+            lease.run_id,
+        )
+        for row in rows:
+            seq = await _tell_withdrawn(connection, lease, row["id"])
+    return seq
+
+
+async def _tell_withdrawn(
+    connection: "PoolConnectionProxy[asyncpg.Record]", lease: Lease, action_id: str
+) -> int:
+    seq: int = await connection.fetchval(
+        f"{_TOLD} SELECT last_seq FROM f",
+        *_fence(lease),
+        ACTION_WITHDRAWN,
+        _body(lease, ACTION_WITHDRAWN, {"action_id": action_id}),
+    )
+    return seq
+
+
+async def park(database: Database, lease: Lease) -> None:
+    """Let a run go that waits for answers. Does nothing when the lease is lost.
+
+    It is claimed again once there is an answer, or its cancel, or its deadline comes: at once when one
+    of them came meanwhile.
+    """
+    async with database.raw.acquire() as connection, connection.transaction():
+        freed = await connection.fetchval(
+            """UPDATE sessions SET owner = NULL, lease_expires_at = NULL
+               WHERE tenant_id = $1 AND id = $2 AND epoch = $3 RETURNING 1""",
+            lease.tenant_id,
+            lease.session_id,
+            lease.epoch,
+        )
+        if freed is None:
+            return
+        # A statement of its own: it sees what was committed while the lock was waited for.
+        await connection.execute(
+            """UPDATE runs r SET status = 'requires_action', claim_seq = NULL, has_waited = true,
+                 is_parked = cancel_requested_at IS NULL AND NOT EXISTS (
+                   SELECT 1 FROM actions a WHERE a.tenant_id = r.tenant_id AND a.run_id = r.id
+                     AND a.status IN ('resolved', 'expired') AND a.used_at IS NULL)
+               WHERE tenant_id = $1 AND id = $2 AND status <> 'finished'""",
+            lease.tenant_id,
+            lease.run_id,
+        )
+
+
+def _fence(lease: Lease) -> tuple[str, str, int, str]:
+    return lease.tenant_id, lease.session_id, lease.epoch, lease.run_id
+
+
+def _body(lease: Lease, kind: str, data: dict[str, object]) -> str:
+    event = ServiceEvent(kind, data)
+    return service_body(event, lease.session_id, lease.run_id, datetime.now(UTC))
+
+
+def _lost(lease: Lease) -> LeaseLost:
+    return LeaseLost(f"session {lease.session_id} has another owner than epoch {lease.epoch}")

@@ -1,0 +1,90 @@
+"""Approvals that outlive hosts: whatever dies meanwhile, an approved call is made exactly once."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.store.engine import Database
+from tests.api.test_actions import ONE_CALL, answer, asked, log, read, results
+from tests.conftest import MakeSettings
+from tests.e2e.test_replicas import check_session
+from tests.hosts import environment, host, host_process
+from tests.runs.prompts import finished, start
+from tests.store.seeds import opened, rows, until
+
+ENGINE = {"lease_s": 1.5, "heartbeat_s": 0.5, "poll_s": 0.2}
+
+
+async def ten_minutes_pass(database: Database) -> None:
+    """Let the database's clock be ten minutes further, as far as waiting goes."""
+    await database.raw.execute(
+        """UPDATE actions SET created_at = created_at - interval '10 min',
+             expires_at = expires_at - interval '10 min'"""
+    )
+    await database.raw.execute(
+        """UPDATE sessions SET lease_expires_at = lease_expires_at - interval '10 min'"""
+    )
+
+
+@pytest.mark.requirement("field:P07")
+@pytest.mark.parametrize("dies", ["while it is asked", "after the answer", "once it is let go"])
+async def test_an_approval_given_ten_minutes_later_after_a_kill_runs_the_call_once_on_another_host(
+    make_settings: MakeSettings, database_url: str, tmp_path: Path, dies: str
+) -> None:
+    settings = make_settings(engine=ENGINE)
+    hold = {"hold_seconds": 0} if dies == "once it is let go" else {}
+    async with (
+        opened(database_url) as database,
+        host(settings, "api") as api,
+        host_process(environment(settings), tmp_path / "a.log") as a,
+    ):
+        run = await start(a.client, ONE_CALL, actions={"permissions": "ask", **hold})
+        action = await asked(api.client, run)
+        if hold:
+            await until_parked(database)
+        if dies == "after the answer":
+            a.process.send_signal(19)  # it hears of no answer any more
+            assert (await answer(api.client, action, behavior="allow")).status_code == 200
+        await a.kill()
+        await ten_minutes_pass(database)
+        async with host(settings) as b:
+            if dies != "after the answer":
+                again = await asked(b.client, run)
+                assert again["id"] == action["id"]  # the same question, not another one
+                assert (await answer(b.client, action, behavior="allow")).status_code == 200
+            ended = await finished(b.client, run["id"])
+            assert (ended["result_subtype"], ended["attempt"]) == ("success", 2)
+            assert [r["content"] for r in results(await log(b.client, run))] == ["1"]
+            await check_session(database, run["session_id"])
+            (used,) = await rows(database, "SELECT status, used_at IS NULL AS lies FROM actions")
+            assert used == {"status": "resolved", "lies": False}
+
+
+async def until_parked(database: Database) -> None:
+    async def is_parked() -> bool:
+        return bool(await rows(database, "SELECT 1 FROM runs WHERE is_parked"))
+
+    await until(is_parked)
+
+
+async def test_a_host_that_stops_lets_a_run_go_that_waits_and_another_one_answers(
+    make_settings: MakeSettings, database_url: str, tmp_path: Path
+) -> None:
+    settings = make_settings(engine=ENGINE | {"drain_s": 10.0})
+    async with (
+        opened(database_url) as database,
+        host(settings) as b,
+        host_process(environment(settings), tmp_path / "a.log") as a,
+    ):
+        run = await start(a.client, ONE_CALL, actions={"permissions": "ask"})
+        action = await asked(a.client, run)
+        async with asyncio.timeout(5):
+            assert await a.terminate() == 0  # at once: it need not wait for a person
+        waiting: dict[str, Any] = await read(b.client, f"/v1/runs/{run['id']}")
+        assert (waiting["status"], waiting["worker"]) == ("requires_action", None)
+        assert (await answer(b.client, action, behavior="allow")).status_code == 200
+        assert (await finished(b.client, run["id"]))["result_subtype"] == "success"
+        assert [r["content"] for r in results(await log(b.client, run))] == ["1"]
+        await check_session(database, run["session_id"])
