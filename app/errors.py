@@ -149,6 +149,10 @@ class ActionWithdrawn(RequestError):
     code, status, title = "action_withdrawn", 410, "The action was withdrawn"
 
 
+class NotRunning(Conflict):
+    code, title = "not_running", "Nothing of the kind is under way"
+
+
 class QueueFull(RequestError):
     code, status, title = "queue_full", 429, "The session's queue is full"
     retryable = True

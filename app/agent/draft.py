@@ -4,22 +4,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from app.agent.active import CLEARED, COMPACTED, call_ids_of
+from app.agent.active import COMPACTED, call_ids_of
 from app.agent.briefing import news_block, opening_blocks
 from app.agent.carried import Carrier
-from app.agent.command import COMMAND, COMMAND_NOTICE, COMMAND_SAID, EXPANDED
+from app.agent.command import COMMAND, COMMAND_NOTICE, COMMAND_SAID
 from app.agent.conversation import said_so_far
 from app.agent.sound import sendable
 from app.agent.structured import NO_CALL, OUTPUT_FACT, raw_input
 from app.agent.task_fold import TASK_NOTICE, tasks_after
 from app.compaction.sizes import message_tokens
 from app.domain.blocks import Block, TextBlock, ToolResultBlock, ToolUseBlock, encode_block
-from app.domain.briefing import Briefing, News
+from app.domain.briefing import News
 from app.domain.messages import (
     SYNTHETIC,
     ApiRetryMessage,
     AssistantMessage,
-    ConversationReset,
     InitMessage,
     Message,
     ModelFallbackMessage,
@@ -30,7 +29,7 @@ from app.domain.messages import (
 )
 from app.domain.model import ContextMessage
 from app.domain.notices import RateLimitEvent, StatusMessage
-from app.domain.tools import ToolFacts, ToolMemory
+from app.domain.tools import ToolFacts
 
 if TYPE_CHECKING:
     from app.agent.state import LoopState
@@ -41,6 +40,8 @@ STEER_NOTICE = (
 )
 BRIEFING = "briefing"
 """Fact on the message with which something of the place became known: `News`."""
+MODEL_SET = "model_set"
+"""Fact on the message that tells of the model which a client chose for the rest of the run."""
 EMPTY_RESPONSE = "empty_response"
 """Fact on the nudge that follows a response without content: the response itself is no row."""
 _STAYS = frozenset(
@@ -95,6 +96,8 @@ class Draft:
         self.client_uuids = state.client_uuids
         self.rate_limit = state.rate_limit
         self.has_command = state.has_command
+        self.told_mode = state.told_mode
+        self.told_model = state.told_model
         self.result = state.result
         self.is_over = state.is_over
 
@@ -124,6 +127,7 @@ class Draft:
                 self.result = message
             case InitMessage():
                 self.has_started = True
+                self.told_mode, self.told_model = message.permissionMode, message.model
             case _:
                 self._noted(message, facts)
 
@@ -140,10 +144,10 @@ class Draft:
                 self.tasks = tasks_after(self.tasks, message, facts)
             case RateLimitEvent():
                 self.rate_limit = message.rate_limit_info
+            case StatusMessage(permissionMode=str(mode)):
+                self.told_mode = mode
             case StatusMessage():
                 self.is_compacting = message.status == "compacting"
-            case ConversationReset():
-                self._cleared((facts or {})[CLEARED])
             case _:
                 pass
 
@@ -218,6 +222,9 @@ class Draft:
         if COMMAND in facts:
             self.has_command = True
             return
+        if MODEL_SET in facts:
+            self.told_model, self.fallback, self.failures = facts[MODEL_SET], None, ()
+            return
         self.newer = (*self.newer, message.uuid)
         if said := facts.get(COMMAND_SAID):
             words = (COMMAND_NOTICE, said)
@@ -227,10 +234,6 @@ class Draft:
             self.rounds += 1
             given = "" if EMPTY_RESPONSE in facts else self.last_text
             self.output = self.output.rejected(given, NO_CALL)
-        if texts := facts.get(EXPANDED):
-            told = (STEER_NOTICE.rstrip(), *texts) if facts.get("steered") else texts
-            self.notes = (*self.notes, *(encode_block(TextBlock(text=text)) for text in told))
-            return
         for block in _blocks(message):
             if isinstance(block, ToolResultBlock):
                 self.results[block.tool_use_id] = encode_block(block)
@@ -269,16 +272,6 @@ class Draft:
         self.memory = self.memory.compacted()
         self.failures = ()
         self.head = opening_blocks(self.briefing)
-
-    def _cleared(self, carried: Mapping[str, Any]) -> None:
-        """Leave the conversation behind, and with it what the model knew of files and of the place."""
-        self.context, self.results = [], {}
-        self.calls, self.call_ids, self.notes, self.newer = (), frozenset(), (), ()
-        self.used_tokens, self.compactions, self.has_summary = 0, 0, False
-        for name, value in self._carrier.load(carried).items():
-            setattr(self, name, value)
-        self.memory = ToolMemory(self.memory.cwd, work=self.memory.work)
-        self.briefing, self.head = Briefing(), ()
 
 
 def _blocks(message: UserMessage) -> Sequence[Block]:

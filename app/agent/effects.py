@@ -18,6 +18,7 @@ from app.domain.model import (
     SideRequest,
     StreamPart,
 )
+from app.domain.options import AgentOptions
 from app.domain.permissions import Scene
 from app.domain.tasks import TaskEnd
 from app.domain.thinking import Abilities
@@ -103,17 +104,31 @@ class Gate(Protocol):
 
 
 class Desk(Protocol):
-    """Where calls wait for a client's answer."""
+    """Where calls wait for a client's answer, and where what it changes of the run arrives."""
 
     def expects(self, calls: int) -> None:
         """Say how many calls of the step have no stored result: a run waits when all of them do."""
         ...
 
+    async def options(self) -> AgentOptions | None:
+        """Give the run's options when a client has changed them; cheap while nothing came."""
+        ...
+
+    def adopt(self, options: AgentOptions) -> None:
+        """Let calls be decided by these options from now on."""
+        ...
+
 
 class NoDesk:
-    """For a run that asks nobody."""
+    """For a run that asks nobody, and that nobody changes."""
 
     def expects(self, calls: int) -> None:
+        pass
+
+    async def options(self) -> AgentOptions | None:
+        return None
+
+    def adopt(self, options: AgentOptions) -> None:
         pass
 
 
@@ -144,10 +159,6 @@ class Place(Protocol):
 
     async def near(self, paths: Iterable[str], known: Briefing) -> News:
         """Read instructions that stand in the folders of files which a call touched."""
-        ...
-
-    async def command(self, name: str, arguments: str) -> str | None:
-        """Give the text of a command, or of a skill that users may start; None if there is none."""
         ...
 
 

@@ -5,6 +5,7 @@ from contextlib import aclosing
 from typing import assert_never
 
 from app.agent.begin_step import begin
+from app.agent.changes import untold, with_current_options
 from app.agent.compact_step import compact
 from app.agent.effects import Effects
 from app.agent.finish_step import finish
@@ -41,6 +42,11 @@ async def run_agent(state: LoopState, effects: Effects) -> AsyncGenerator[Advanc
             settled = state.after(Batch(ledger=rows))
             yield settled
             state = settled.state
+        state = await with_current_options(state, effects)
+        if told := untold(state, effects):
+            changed = state.after(Batch(told))
+            yield changed
+            state = changed.state
         async with aclosing(perform(next_step(state), state, effects)) as advances:
             async for advance in advances:
                 yield advance

@@ -126,6 +126,10 @@ class LoopState:
     """Uuids that the client chose for the prompts of this run."""
     rate_limit: RateLimitInfo | None = None
     """What the run was told last of the provider's rate limit."""
+    told_mode: str | None = None
+    """The permission mode that readers of the run were told of last."""
+    told_model: str | None = None
+    """The model, likewise."""
     has_command: bool = False
     """Whether the run's prompt is a command of the service, which no model sees."""
     result: ResultMessage | None = None

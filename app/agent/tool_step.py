@@ -12,6 +12,7 @@ from decimal import Decimal
 from itertools import groupby
 from typing import Literal
 
+from app.agent.changes import untold, with_current_options
 from app.agent.draft import BRIEFING
 from app.agent.effects import Effects
 from app.agent.finish_step import interrupted, plain_usd
@@ -46,7 +47,7 @@ async def run_tools(
     """
     for index, group in enumerate(_groups(calls, effects)):
         if index:  # what stands behind open calls has certainly not begun
-            state = replace(state, unsure=frozenset())
+            state = await with_current_options(replace(state, unsure=frozenset()), effects)
         effects.side.allow(state.budget_left_usd)
         running = Calls(state, effects)
         effects.desk.expects(len(group))
@@ -163,10 +164,12 @@ async def carry_out(block: ToolUseBlock, state: LoopState, effects: Effects) -> 
         return (result_entry(call.id, lost, state, effects),)
     if decision.updated_input is not None:
         call = replace(call, input=decision.updated_input)
+    changed = untold(await with_current_options(state, effects), effects)
     result = await effects.tools.call(call, state.memory)
     news = await effects.place.near(result.facts.files, state.briefing)
     facts = {BRIEFING: news.to_json()} if news else None
     return (
+        *changed,
         *_told_of_tasks(result, call, state, effects),
         result_entry(call.id, result, state, effects, decision=decision, facts=facts),
         *(note_entry(text, state, effects, is_synthetic=True) for text in result.notes),

@@ -10,6 +10,7 @@ from app.api.guard import Guard
 from app.api.problems import MEDIA_TYPE, Problem, install_problems
 from app.api.routes import (
     actions,
+    control,
     log,
     messages,
     meta,
@@ -70,7 +71,18 @@ def create_api(
         responses={"4XX": _PROBLEM, "5XX": _PROBLEM},
     )
     install_problems(app)
-    for module in (runs, actions, transcripts, sessions, log, messages, window, search, meta):
+    for module in (
+        runs,
+        actions,
+        transcripts,
+        sessions,
+        control,
+        log,
+        messages,
+        window,
+        search,
+        meta,
+    ):
         app.include_router(module.router)
     app.add_middleware(Guard, max_body_bytes=max_body_bytes)
     return app

@@ -186,6 +186,9 @@ def _field_error(error: Mapping[str, Any], body: object) -> dict[str, str]:
     place, *path = error["loc"]
     if option := error.get("ctx", {}).get("option"):
         path.append(option)
+    tag = str(error.get("ctx", {}).get("discriminator", ""))
+    if tag.startswith("'"):  # the field that says which form a body has
+        path.append(tag.strip("'"))
     pointer = ".".join(map(str, path))
     if place == "body":
         pointer = body_pointer(path, body, is_missing=error["type"] == "missing")

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.options import AgentOptions
+from app.domain.permissions import ModeUpdate, PermissionUpdate
 from app.errors import (
     ActionExpired,
     ActionResolved,
@@ -19,8 +20,12 @@ from app.errors import (
     RequestError,
     ValidationFailed,
 )
+from app.permissions.updates import with_updates
+from app.runs.asking import EXIT_PLAN
+from app.runs.changing import change_options
 from app.runs.live import Hub
 from app.runs.once import Once, guarded
+from app.runs.policy import Policy
 from app.runs.telling import Teller
 from app.runs.worker import Worker
 from app.store.action_lists import ActionFilter as ActionFilter
@@ -45,6 +50,8 @@ class AnswerWish:
     """`allow`, `deny`, `answers`."""
     body: dict[str, Any]
     """As it is stored."""
+    updates: Sequence[PermissionUpdate] = ()
+    """What it changes of the session's permissions."""
 
 
 FITTING: Mapping[str, Sequence[str]] = {
@@ -75,6 +82,7 @@ class Actions:
     hub: Hub
     bus: Bus
     worker: Worker | None
+    policy: Policy
     check_input: CheckInput
 
     async def get(self, tenant_id: str, action_id: str) -> ActionRow:
@@ -138,8 +146,9 @@ class Actions:
         self, connection: AsyncConnection, caller: Caller, action_id: str, answer: AnswerWish
     ) -> Resolved:
         try:
-            action = await self._resolve(connection, caller, action_id, answer)
-        except RequestError as refusal:  # raised before anything was written
+            async with connection.begin_nested():  # what a refused one wrote is taken back
+                action = await self._resolve(connection, caller, action_id, answer)
+        except RequestError as refusal:
             return Resolved(action_id, None, refusal)
         return Resolved(action_id, action)
 
@@ -160,6 +169,7 @@ class Actions:
         if row.status == "withdrawn":
             raise ActionWithdrawn("The run does not ask this any more.")
         await self._check(connection, caller, row, answer)
+        await self._update(connection, caller, row, answer)
         await resolve_action(
             connection,
             caller.tenant_id,
@@ -183,6 +193,23 @@ class Actions:
             options = AgentOptions.model_validate(dict(run.options if run else {}))
             if problem := self.check_input(options, row.tool_name, updated):
                 raise _unfit("/updated_input", problem)
+
+    async def _update(
+        self, connection: AsyncConnection, caller: Caller, row: ActionRow, answer: AnswerWish
+    ) -> None:
+        """Let the session's permissions be as the answer says."""
+        is_plan_over = row.tool_name == EXIT_PLAN and answer.kind == "allow"
+        over = (ModeUpdate(type="setMode", mode="default"),) if is_plan_over else ()
+        updates = (*over, *answer.updates)
+        if updates:
+            await change_options(
+                connection,
+                caller,
+                self.policy,
+                row.session_id,
+                lambda options: with_updates(options, updates),
+                pointer="/updated_permissions",
+            )
 
     def _tell(self, tenant_id: str, action: ActionRow) -> None:
         self.hub.grew(tenant_id, action.session_id, action.last_seq)

@@ -13,6 +13,8 @@ from app.permissions.decision import Allow, Ask, Author, Deny, Lost, Verdict, un
 from app.runs.desk import Desk
 
 ASK_USER = "AskUserQuestion"
+EXIT_PLAN = "ExitPlanMode"
+"""Allowed, it ends the mode `plan`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,16 +12,18 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ulid import ULID
 
 from app.domain.actions import Answer, Request
+from app.domain.options import AgentOptions
 from app.errors import NobodyAnswered, Parked
 from app.runs.live import Hub
 from app.store import actions
 from app.store.engine import Database
 from app.store.journal import Lease
+from app.store.runs import options_of
 
 T = TypeVar("T")
 
@@ -53,6 +55,8 @@ class Desk:
     outlast: Outlast
     is_held: Callable[[], bool] = lambda: False
     """Whether something else keeps the run here: it waits with its place then."""
+    on_options: Callable[[AgentOptions], None] = lambda _: None
+    """Takes what calls are decided by from now on."""
     has_asked: bool = False
     hold_s: float = field(init=False)
     """How long the run keeps its place here while it waits."""
@@ -66,6 +70,10 @@ class Desk:
     """Whether the log says that the run waits."""
     _telling: asyncio.Lock = field(default_factory=asyncio.Lock)
     _is_leaving: bool = False
+    _has_news: bool = False
+    _stored: dict[str, Any] | None = None
+    _options: AgentOptions | None = None
+    """The newest that were looked up."""
     _is_parking: bool = False
 
     def __post_init__(self) -> None:
@@ -81,14 +89,30 @@ class Desk:
         self._look()
 
     def ring(self) -> None:
-        """Say that something may have been answered."""
+        """Say that something may have been answered, or changed."""
+        self._has_news = True
+        self._wake()
+
+    def _wake(self) -> None:
         bell, self._bell = self._bell, asyncio.Event()
         bell.set()
 
     def leave(self) -> None:
         """Let the run go as soon as nothing moves: its host stops."""
         self._is_leaving = True
-        self.ring()
+        self._wake()
+
+    async def options(self) -> AgentOptions | None:
+        if self._has_news:
+            self._has_news = False
+            stored = await self.outlast(lambda: options_of(self.database, self.lease))
+            if stored != self._stored:
+                self._stored = stored
+                self._options = AgentOptions.model_validate(stored)
+        return self._options
+
+    def adopt(self, options: AgentOptions) -> None:
+        self.on_options(options)
 
     async def answer(
         self, request: Request, *, may_have_run: bool, can_repeat: bool
@@ -150,6 +174,7 @@ class Desk:
                 lambda: actions.find_open(self.database, self.lease, action_id)
             )
             if found.answer is not None:
+                self._has_news = True  # it may have changed the run's permissions
                 return found.answer
             await self._tell()
             if self._is_time_to_go():
@@ -163,7 +188,7 @@ class Desk:
             self._quiet_since_s = self._quiet_since_s or time.monotonic()
         else:
             self._quiet_since_s = None
-        self.ring()
+        self._wake()
 
     async def _tell(self) -> None:
         """Bring what the log says of the run up to date."""
@@ -186,7 +211,7 @@ class Desk:
         left_s = self._quiet_since_s + self.hold_s - time.monotonic()
         if self._is_leaving or (left_s <= 0 and not self.is_held()):
             self._is_parking = True
-            self.ring()
+            self._wake()
         return self._is_parking
 
     def _next_look_s(self) -> float:

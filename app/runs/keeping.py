@@ -76,6 +76,11 @@ class Keeper:
         self._end_watch(kept)
         return kept.shells
 
+    def shells_of(self, session: tuple[str, str]) -> Shells | None:
+        """Give the commands of a session that is kept; None when it is not."""
+        kept = self._kept.get(session)
+        return None if kept is None else kept.shells
+
     def forget(self, kept: Kept) -> None:
         """Keep it no more: the commit did not happen. Its commands are the caller's."""
         if self._kept.get(_key(kept.lease)) is kept:

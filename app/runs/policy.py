@@ -34,7 +34,7 @@ class Policy:
         self, options: AgentOptions, *, allows_bypass: bool, now: datetime
     ) -> AgentOptions:
         """Give the options that a run is made with. Raises a `RequestError` that names the field."""
-        model = self.resolve_model(options.model, self.aliases, self.default_model)
+        model = self.model_of(options)
         if not self.is_served(model):
             raise NoProvider(self.how_to_serve, context={"model": model})
         self.check(options, allows_bypass=allows_bypass)
@@ -67,6 +67,10 @@ class Policy:
     @property
     def _default_budget_usd(self) -> Decimal:
         return min(self.default_max_budget_usd, self.ceiling_max_budget_usd)
+
+    def model_of(self, options: AgentOptions) -> str:
+        """Give the model that options name: the default if none, aliases replaced."""
+        return self.resolve_model(options.model, self.aliases, self.default_model)
 
     def check(self, options: AgentOptions, *, allows_bypass: bool) -> None:
         """Refuse what no run may have, whatever its model. Raises `ValidationFailed`."""

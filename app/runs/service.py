@@ -8,6 +8,7 @@ from typing import Any
 from app.runs.actions import Actions
 from app.runs.callers import Callers
 from app.runs.commands import Commands
+from app.runs.controls import Controls
 from app.runs.live import Hub
 from app.runs.queries import Queries
 from app.runs.sessions import Sessions
@@ -28,6 +29,7 @@ class Service:
     commands: Commands
     sessions: Sessions
     actions: Actions
+    controls: Controls
     queries: Queries
     outputs: StoredOutputs
     window: WindowReader

@@ -72,6 +72,10 @@ class Teller:
         self._mail(run_id)
         self._wake()
 
+    def changed(self, run_id: str) -> None:
+        """Tell of other options of a run."""
+        self._mail(run_id)
+
     def _stop(self, run_id: str) -> None:
         if self.worker is None or not self.worker.cancel(run_id):
             self.bus.say(CancelAsked(run_id))

@@ -19,7 +19,15 @@ from app.runs.execute import Execution, Parts
 from app.runs.keeping import Keeper
 from app.runs.live import Hub
 from app.store import queue
-from app.store.bus import Bus, CancelAsked, MailArrived, Word, WorkWaiting
+from app.store.bus import (
+    Bus,
+    CancelAsked,
+    MailArrived,
+    TaskStopAsked,
+    TaskStopped,
+    Word,
+    WorkWaiting,
+)
 from app.store.engine import TROUBLE, Database
 from app.store.group_commit import GroupCommit
 from app.store.idempotency import forget_old
@@ -56,6 +64,8 @@ class Worker:
     keeper: Keeper = field(init=False)
     """Sessions without a run, whose commands go on in the background."""
     _running: dict[Lease, tuple[Execution, asyncio.Task[None]]] = field(default_factory=dict)
+    _errands: set[asyncio.Task[None]] = field(default_factory=set)
+    """What is done for other hosts."""
     _claiming: int = 0
     """Slots held for claims under way, so that many at once cannot take more than there are."""
     _has_work: asyncio.Event = field(default_factory=asyncio.Event)
@@ -129,6 +139,10 @@ class Worker:
                 self.cancel(run_id)
             case MailArrived(run_id):
                 self.mail(run_id)
+            case TaskStopAsked():
+                errand = asyncio.create_task(self._stop_for(word))
+                self._errands.add(errand)
+                errand.add_done_callback(self._errands.discard)
             case _:
                 pass
 
@@ -145,6 +159,19 @@ class Worker:
         for execution in found:
             execution.mail()
         return bool(found)
+
+    async def stop_task(self, tenant_id: str, session_id: str, task_id: str) -> bool:
+        """End a command in the background, when it runs here."""
+        key = (tenant_id, session_id)
+        here = [e.shells for lease, (e, _) in self._running.items() if lease.session == key]
+        if (kept := self.keeper.shells_of(key)) is not None:
+            here.append(kept)
+        stopped = [await shells.stop(task_id) for shells in here]
+        return any(task is not None for task in stopped)
+
+    async def _stop_for(self, word: TaskStopAsked) -> None:
+        if await self.stop_task(word.tenant_id, word.session_id, word.task_id):
+            self.bus.say(TaskStopped(word.session_id, word.task_id))
 
     async def claim_forever(self) -> None:
         """Take runs while there are slots, until cancelled."""
@@ -249,7 +276,9 @@ class Worker:
         for execution, task in list(self._running.values()):
             execution.stop("lost")
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for errand in self._errands:
+            errand.cancel()
+        await asyncio.gather(*tasks, *self._errands, return_exceptions=True)
         await self.keeper.close()
 
     async def _drive(self, execution: Execution) -> None:

@@ -71,6 +71,23 @@ class MailArrived:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskStopAsked:
+    """A command in the background is to be stopped, by the host that runs it."""
+
+    tenant_id: str
+    session_id: str
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStopped:
+    """It is stopped."""
+
+    session_id: str
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class PreviewsWanted:
     """Somebody on the sender's host reads a session's partial messages. Holds for a while."""
 
@@ -107,7 +124,15 @@ class Here:
 
 
 Word: TypeAlias = (
-    RowsWritten | WorkWaiting | CancelAsked | MailArrived | PreviewsWanted | PreviewPart | Here
+    RowsWritten
+    | WorkWaiting
+    | CancelAsked
+    | MailArrived
+    | TaskStopAsked
+    | TaskStopped
+    | PreviewsWanted
+    | PreviewPart
+    | Here
 )
 
 
@@ -270,6 +295,10 @@ def _item(word: Word) -> list[object]:
             return ["cancel", run]
         case MailArrived(run):
             return ["mail", run]
+        case TaskStopAsked(tenant, session, task):
+            return ["stop", tenant, session, task]
+        case TaskStopped(session, task):
+            return ["stopped", session, task]
         case Here(is_new):
             return ["here", is_new]
         case PreviewsWanted(tenant, session, is_fresh):
@@ -288,6 +317,10 @@ def _word(item: object) -> Word | None:
             return CancelAsked(run)
         case ["mail", str(run)]:
             return MailArrived(run)
+        case ["stop", str(tenant), str(session), str(task)]:
+            return TaskStopAsked(tenant, session, task)
+        case ["stopped", str(session), str(task)]:
+            return TaskStopped(session, task)
         case ["here", bool(is_new)]:
             return Here(is_new)
         case ["want", str(tenant), str(session), bool(is_fresh)]:

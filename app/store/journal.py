@@ -64,6 +64,11 @@ class Lease:
     run_id: str
     epoch: int
 
+    @property
+    def session(self) -> tuple[str, str]:
+        """Tenant and session."""
+        return self.tenant_id, self.session_id
+
 
 @dataclass(frozen=True, slots=True)
 class NewRow:

@@ -10,6 +10,7 @@ import orjson
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.engine import Database, sql
+from app.store.journal import Lease
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,3 +199,15 @@ async def work_of(database: Database, tenant_id: str, run_id: str) -> Work:
         row["max_attempts"],
         row["follows"],
     )
+
+
+async def options_of(database: Database, lease: Lease) -> dict[str, Any]:
+    """Give a run's options as they are now, in stored form."""
+    stored: dict[str, Any] = orjson.loads(
+        await database.raw.fetchval(
+            "SELECT options::text FROM runs WHERE tenant_id = $1 AND id = $2",
+            lease.tenant_id,
+            lease.run_id,
+        )
+    )
+    return stored

@@ -59,6 +59,19 @@ FROM s, unnest(CAST(:types AS text[]), CAST(:bodies AS text[])) WITH ORDINALITY 
     )
 
 
+async def edit_run_options(
+    connection: AsyncConnection, tenant_id: str, run_id: str, options: Mapping[str, Any]
+) -> None:
+    """Give a run other options; whoever drives it looks them up when it is told."""
+    await connection.execute(
+        sql(
+            """UPDATE runs SET options = CAST(:options AS jsonb)
+               WHERE tenant_id = :tenant AND id = :run AND status <> 'finished'"""
+        ),
+        {"tenant": tenant_id, "run": run_id, "options": orjson.dumps(options).decode()},
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Mark:
     """A message of a session, as the end of a conversation."""

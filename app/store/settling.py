@@ -4,7 +4,6 @@ Each time the session's row is locked first, the log tells of it, and a run that
 host becomes claimable.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -40,12 +39,8 @@ async def resolve_action(
     *,
     answer: dict[str, Any],
     by: str,
-    changes: Sequence[dict[str, Any]] = (),
 ) -> None:
-    """Store the answer of a pending action; the caller holds its session's row.
-
-    `changes` are what the answer changes of the run, for its owner to take.
-    """
+    """Store the answer of a pending action; the caller holds its session's row."""
     body = service_body(
         ServiceEvent(ACTION_RESOLVED, {"action_id": action_id}),
         session_id,
@@ -62,9 +57,7 @@ j AS (
   INSERT INTO journal (tenant_id, session_id, seq, run_id, kind, type, body)
   SELECT :tenant, :session, last_seq, :run, 'service', '{ACTION_RESOLVED}', :body FROM s),
 r AS (
-  UPDATE runs SET is_parked = false, status = {_status(":tenant", ":run", ":action")},
-    changes = CASE WHEN CAST(:changes AS jsonb) = '[]'::jsonb THEN changes
-      ELSE coalesce(changes, '[]'::jsonb) || CAST(:changes AS jsonb) END
+  UPDATE runs SET is_parked = false, status = {_status(":tenant", ":run", ":action")}
   WHERE tenant_id = :tenant AND id = :run)
 UPDATE actions SET status = 'resolved', answer = :answer, answered_by = :by,
   settled_at = clock_timestamp()
@@ -78,7 +71,6 @@ WHERE tenant_id = :tenant AND id = :action"""
             "answer": orjson.dumps(answer).decode(),
             "by": by,
             "body": body,
-            "changes": orjson.dumps(list(changes)).decode(),
         },
     )
 

@@ -177,8 +177,6 @@ runs = Table(
     # it is claimed.
     Column("is_parked", Boolean, nullable=False, server_default=text("false")),
     Column("has_waited", Boolean, nullable=False, server_default=text("false")),
-    # What clients changed of its permissions and model while it goes on, until its owner takes it.
-    _json("changes"),
     _time("created_at", nullable=False, default_now=True),
     _time("started_at"),
     _time("finished_at"),

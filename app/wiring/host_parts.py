@@ -129,6 +129,8 @@ class HostParts:
         lease = claim.lease
         place = self.folders.place(work.workspace)
         desk.hold_for(options.actions.hold_seconds)
+        gate = RuleGate(Permissions.of(options), PersonAsker(desk, options.actions))
+        desk.on_options = gate.adopt
         with (
             self.folders.workspace(place) as workspace,
             live_previews(self.hub, self.stamps.clock, lease) as previews,
@@ -160,7 +162,7 @@ class HostParts:
             yield Effects(
                 model=model,
                 tools=OutputToolbox(told, output.json_schema) if output else told,
-                gate=RuleGate(Permissions.of(options), PersonAsker(desk, options.actions)),
+                gate=gate,
                 desk=desk,
                 inbox=inbox,
                 place=Project(

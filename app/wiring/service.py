@@ -21,6 +21,7 @@ from app.runs.actions import Actions
 from app.runs.callers import Callers
 from app.runs.clock import SystemClock
 from app.runs.commands import Commands
+from app.runs.controls import Controls
 from app.runs.desk import WaitingRules
 from app.runs.indexing import Indexer
 from app.runs.live import Hub
@@ -133,22 +134,26 @@ async def open_service(
             await keep_running(stack, Indexer(database).forever)
         policy = policy_of(settings, providers, stamps.models)
         queries = Queries(database, hub)
+        commands = Commands(
+            database,
+            hub,
+            bus,
+            worker,
+            policy,
+            rules,
+            stamps,
+            settings.engine.queue_per_session,
+        )
+        controls = Controls(commands, queries, bus)
+        bus.on_word(controls.heard)
         service = Service(
             database=database,
             hub=hub,
             worker=worker,
-            commands=Commands(
-                database,
-                hub,
-                bus,
-                worker,
-                policy,
-                rules,
-                stamps,
-                settings.engine.queue_per_session,
-            ),
+            commands=commands,
             sessions=Sessions(database, hub, policy, rules),
-            actions=Actions(database, hub, bus, worker, input_check(tools)),
+            actions=Actions(database, hub, bus, worker, policy, input_check(tools)),
+            controls=controls,
             queries=queries,
             outputs=StoredOutputs(queries, folders.own),
             window=_window_reader(settings, queries, stamps.models, tools),

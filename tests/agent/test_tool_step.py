@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import orjson
 import pytest
 
+from app.agent.effects import NoDesk
 from app.agent.loop import run_agent
 from app.agent.results import LOST_TEXT
 from app.agent.state import Advance
@@ -423,7 +424,7 @@ async def test_after_a_crash_what_stands_behind_open_calls_has_not_begun_and_run
 
 
 @dataclass
-class Waits:
+class Waits(NoDesk):
     """A gate at which the calls that it names wait until nothing else moves; then it parks."""
 
     names: Sequence[str]

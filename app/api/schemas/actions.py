@@ -8,6 +8,7 @@ from app.api.problems import Problem
 from app.api.schemas.common import In, Out, example, shown_time
 from app.domain.actions import ActionStatus, ActionType
 from app.domain.messages import wire_time
+from app.domain.permissions import PermissionUpdate
 from app.runs.actions import ActionRow, AnswerWish
 
 MOST_AT_ONCE = 100
@@ -22,9 +23,15 @@ class AllowBody(In):
     updated_input: dict[str, Any] | None = None
     """What runs instead of the call's own input; it must fit the tool's schema."""
 
+    updated_permissions: Annotated[list[PermissionUpdate], Field(max_length=50)] | None = None
+    """What spares the next question of its like, as `suggestions` offer it. It applies to the session
+    at once, its waiting and later runs included, wherever its `destination` lies."""
+
     def wish(self) -> AnswerWish:
         """Give the command's form."""
-        return AnswerWish("allow", self.model_dump(exclude_none=True))
+        return AnswerWish(
+            "allow", self.model_dump(exclude_none=True), self.updated_permissions or ()
+        )
 
 
 class DenyBody(In):

@@ -1,0 +1,54 @@
+"""What clients change of a run while it goes on: its permission mode, its rules, its model.
+
+The run's row holds its options as they are now, so a host that takes over has them from the start. The
+log holds what readers were told of them; what is still to be told follows from the difference.
+"""
+
+from dataclasses import replace
+
+from app.agent.draft import MODEL_SET
+from app.agent.effects import Effects, Stamps
+from app.agent.state import LoopState
+from app.domain.journal import Entry
+from app.domain.messages import UserContent, UserMessage, wire_time
+from app.domain.notices import StatusMessage
+
+
+async def with_current_options(state: LoopState, effects: Effects) -> LoopState:
+    """Give the state with the run's options as they are now; gates decide by them from here on."""
+    options = await effects.desk.options()
+    if options is None or options == state.run.options:
+        return state
+    effects.desk.adopt(options)
+    window = state.run.window
+    if options.model != state.run.options.model:
+        tokens = effects.models.limits(options.model or "").context_window
+        window = replace(window, tokens=tokens)
+    return replace(state, run=replace(state.run, options=options, window=window))
+
+
+def untold(state: LoopState, effects: Stamps) -> tuple[Entry, ...]:
+    """Give the messages that readers are still to be told of the run's mode and model."""
+    options = state.run.options
+    entries: list[Entry] = []
+    if not state.has_started:
+        return ()
+    if state.told_model not in {None, options.model}:
+        said = f"Set model to `{options.model}`"
+        message = UserMessage(
+            session_id=state.run.session_id,
+            uuid=effects.clock.uuid(),
+            message=UserContent(content=f"<local-command-stdout>{said}</local-command-stdout>"),
+            timestamp=wire_time(effects.clock.now()),
+            isReplay=True,
+        )
+        entries.append(Entry.of(message, {MODEL_SET: options.model}))
+    if state.told_mode not in {None, options.permission_mode}:
+        status = StatusMessage(
+            session_id=state.run.session_id,
+            uuid=effects.clock.uuid(),
+            status=None,
+            permissionMode=options.permission_mode,
+        )
+        entries.append(Entry.of(status))
+    return tuple(entries)

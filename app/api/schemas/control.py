@@ -1,0 +1,67 @@
+"""Control requests, in the SDK's form."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from app.api.schemas.common import In, Out, example
+from app.domain.permissions import PermissionMode
+
+
+class InterruptBody(In):
+    """End the turn that is going on; commands in the background go on."""
+
+    model_config = example(subtype="interrupt")
+
+    subtype: Literal["interrupt"]
+
+
+class SetModeBody(In):
+    """Decide calls by another mode from now on."""
+
+    model_config = example(subtype="set_permission_mode", mode="acceptEdits")
+
+    subtype: Literal["set_permission_mode"]
+    mode: PermissionMode
+
+
+class SetModelBody(In):
+    """Ask another model from now on."""
+
+    model_config = example(subtype="set_model", model="claude-haiku-5-5")
+
+    subtype: Literal["set_model"]
+    model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """A model id or an alias of the operator's; null: the service's default."""
+
+
+class StopTaskBody(In):
+    """Stop a command in the background."""
+
+    model_config = example(subtype="stop_task", task_id="b3k9x2m7q")
+
+    subtype: Literal["stop_task"]
+    task_id: Annotated[str, Field(min_length=1, max_length=100)]
+
+
+class ContextUsageBody(In):
+    """Say what fills the model's window."""
+
+    model_config = example(subtype="get_context_usage")
+
+    subtype: Literal["get_context_usage"]
+
+
+ControlBody = Annotated[
+    InterruptBody | SetModeBody | SetModelBody | StopTaskBody | ContextUsageBody,
+    Field(discriminator="subtype"),
+]
+
+
+class ControlAnswer(Out):
+    """What came of a control request."""
+
+    subtype: Literal["success"] = "success"
+    response: dict[str, Any]
+    """`interrupt`: `still_queued`, the runs that wait. `set_permission_mode`: `mode`. `set_model`:
+    `model`, as it is asked. `get_context_usage`: as `GET …/context` gives it."""

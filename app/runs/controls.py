@@ -1,0 +1,132 @@
+"""The SDK's control requests, as far as they are the service's: they reach a session on any host."""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.domain.options import AgentOptions
+from app.domain.permissions import ModeUpdate, PermissionMode
+from app.errors import NotRunning
+from app.permissions.updates import with_updates
+from app.runs.changing import Change, Changed, change_options
+from app.runs.commands import Commands
+from app.runs.once import Once, guarded
+from app.runs.queries import Queries
+from app.runs.receipts import settle
+from app.runs.telling import Teller
+from app.store.bus import Bus, TaskStopAsked, TaskStopped, Word
+from app.store.keys import Caller
+from app.store.runs import list_runs
+
+STOP_WITHIN_S = 5.0
+ASK_EVERY_S = 0.5
+"""Words may be lost, so they are said again."""
+
+
+@dataclass(slots=True)
+class Controls:
+    """Control requests of clients."""
+
+    commands: Commands
+    queries: Queries
+    bus: Bus
+    _stopped: dict[tuple[str, str], asyncio.Event] = field(default_factory=dict)
+    """By session and task: set when a host says that it has stopped it."""
+
+    def heard(self, word: Word) -> None:
+        """Take a word of another host."""
+        if isinstance(word, TaskStopped) and (
+            event := self._stopped.get((word.session_id, word.task_id))
+        ):
+            event.set()
+
+    async def interrupt(
+        self, caller: Caller, session_id: str, *, once: Once | None = None
+    ) -> Sequence[str]:
+        """Interrupt the run that goes on, if one does; background tasks are spared. Idempotent.
+
+        Gives the runs that still wait in the session.
+        """
+        session = await self.queries.session(caller.tenant_id, session_id)
+        if session.active_run_id is not None:
+            cancelled = await self.commands.cancel(
+                caller, session.active_run_id, reason="interrupt", spares_tasks=True, once=once
+            )
+            await settle(self.queries, caller.tenant_id, [cancelled], wait_s=STOP_WITHIN_S)
+        waiting = await list_runs(
+            self.queries.database,
+            caller.tenant_id,
+            session_id=session_id,
+            after=None,
+            limit=200,
+            descending=False,
+            statuses=["queued"],
+        )
+        return [run.id for run in waiting]
+
+    async def set_mode(
+        self,
+        caller: Caller,
+        session_id: str,
+        mode: PermissionMode,
+        *,
+        once: Once | None = None,
+    ) -> Changed:
+        """Set the permission mode of all that the session does from now on."""
+        update = ModeUpdate(type="setMode", mode=mode)
+        return await self._change(
+            caller, session_id, lambda options: with_updates(options, [update]), "/mode", once
+        )
+
+    async def set_model(
+        self, caller: Caller, session_id: str, model: str | None, *, once: Once | None = None
+    ) -> Changed:
+        """Set the model of all that the session does from now on; None: the service's default."""
+
+        def change(options: AgentOptions) -> AgentOptions:
+            stored = {name: v for name, v in options.stored().items() if name != "model"}
+            chosen = {} if model is None else {"model": model}
+            return AgentOptions.model_validate(stored | chosen)
+
+        return await self._change(caller, session_id, change, "/model", once)
+
+    async def _change(
+        self, caller: Caller, session_id: str, change: Change, pointer: str, once: Once | None
+    ) -> Changed:
+        commands = self.commands
+
+        async def write(connection: AsyncConnection) -> Changed:
+            return await change_options(
+                connection, caller, commands.policy, session_id, change, pointer=pointer
+            )
+
+        changed = await guarded(commands.database, once, write)
+        commands.hub.grew(caller.tenant_id, session_id, changed.session.last_seq)
+        teller = Teller(commands.hub, commands.bus, commands.worker)
+        for run_id in changed.run_ids:
+            teller.changed(run_id)
+        return changed
+
+    async def stop_task(self, caller: Caller, session_id: str, task_id: str) -> None:
+        """Stop a command in the background, on whatever host it runs. Raises `NotRunning`."""
+        await self.queries.session(caller.tenant_id, session_id)
+        worker = self.commands.worker
+        if worker is not None and await worker.stop_task(caller.tenant_id, session_id, task_id):
+            return
+        key = (session_id, task_id)
+        event = self._stopped.setdefault(key, asyncio.Event())
+        try:
+            async with asyncio.timeout(STOP_WITHIN_S):
+                while not event.is_set():
+                    self.bus.say(TaskStopAsked(caller.tenant_id, session_id, task_id))
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(event.wait(), ASK_EVERY_S)
+        except TimeoutError:
+            raise NotRunning(
+                f"No task {task_id} runs in the session. Its log tells which ones do."
+            ) from None
+        finally:
+            self._stopped.pop(key, None)
