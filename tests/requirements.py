@@ -194,6 +194,21 @@ REQUIREMENTS: dict[str, Requirement] = {
         "The model is told of skills by a line each, where the cached prefix stays as it is.",
         "tools 15",
     ),
+    "command:expanded": Requirement(
+        "A prompt that begins with a command of the workspace is given to the model as its text.",
+        "tools 16",
+    ),
+    "command:unknown": Requirement(
+        "A command that is not there goes to the model as text, with a word that nothing was run.",
+        "tools 16",
+    ),
+    "command:local": Requirement(
+        "/cost and /context are answered by the service, at no cost and unseen by the model.",
+        "loop 14.6",
+    ),
+    "command:clear": Requirement(
+        "/clear empties the context; the session, its costs and its list of work go on.", "B29"
+    ),
     "context:system-prompt": Requirement(
         "The system prompt is the client's, or ours with what it appends; nothing else.",
         "loop 14.2",

@@ -6,11 +6,14 @@ from typing import Any, TypeAlias
 import orjson
 
 from app.domain.briefing import Briefing, News
-from app.domain.messages import Message
+from app.domain.messages import ConversationReset, Message
 from app.domain.model import ContextMessage
 
 COMPACTED = "compacted"
 """Fact on a summary: what was left when it was put in place of older messages."""
+
+CLEARED = "cleared"
+"""Fact on a `/clear`: what goes on behind it."""
 
 JournalRow: TypeAlias = tuple[str | None, Message, Mapping[str, Any] | None]
 """The run, the message, its facts."""
@@ -21,9 +24,10 @@ def active_rows(
 ) -> tuple[Sequence[JournalRow], Mapping[str, Any] | None]:
     """Give the rows from the tail on that the last compaction kept, and what it left.
 
-    All rows and None where there was none. Older summaries that stand among the rows are left
-    out: the last one has taken them in.
+    All rows since the last `/clear`, and None, where there was none. Older summaries that stand
+    among the rows are left out: the last one has taken them in.
     """
+    rows = rows[_last_clear(rows) :]
     at = _last_summary(rows)
     if at is None:
         return rows, None
@@ -42,6 +46,11 @@ def briefing_of(left: Mapping[str, Any] | None) -> Briefing:
 
 def _last_summary(rows: Sequence[JournalRow]) -> int | None:
     return next((n for n in range(len(rows) - 1, -1, -1) if _is_summary(rows[n])), None)
+
+
+def _last_clear(rows: Sequence[JournalRow]) -> int:
+    at = (n for n in range(len(rows) - 1, -1, -1) if isinstance(rows[n][1], ConversationReset))
+    return next(at, 0)
 
 
 def _is_summary(row: JournalRow) -> bool:

@@ -1,47 +1,35 @@
 """The first step of a run: take its prompts in, or carry out the command that they are."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import replace
 
-from app.agent.command import compact_instructions
+from app.agent.command import CLEAR, COMPACT, local_command
 from app.agent.compact_command import Asked, compact_by_command
 from app.agent.effects import Effects
-from app.agent.results import note_entry
+from app.agent.expansion import expanded
+from app.agent.local_commands import answer, clear
 from app.agent.start_step import opening, shell_cwd
 from app.agent.state import Advance, LoopState
 from app.agent.steps import cut_of
-from app.domain.messages import Prompt
-
-GO_ON_TEXT = (
-    "The run before this one was stopped before its task was done. Go on with it from there."
-)
-
-
-def goes_on_after_answer(prompts: Sequence[Prompt], state: LoopState) -> bool:
-    """Say whether the run goes on with a conversation in which the model had the last word.
-
-    A run that follows a background task has no prompt either, but something to tell of.
-    """
-    return not prompts and state.run.follows is None and not state.awaits_model
 
 
 async def begin(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
     """Journal `init`, the briefing and every prompt that waits for the run, in one batch.
 
-    A `/compact` that can be carried out is the whole run.
+    A command that can be carried out is the whole run.
     """
     prompts = await effects.inbox.take(steers=False)
     briefing = await effects.place.look(state.briefing, shell_cwd(state))
-    instructions = compact_instructions(prompts)
-    if instructions is None or cut_of(state, is_asked=True) is None:
-        opened = opening(prompts, state, effects.tools.specs(), effects, briefing)
-        if goes_on_after_answer(prompts, state):
-            told = note_entry(GO_ON_TEXT, state, effects, is_synthetic=True)
-            opened = replace(opened, entries=(*opened.entries, told))
-        yield state.after(opened)
-        return
-    asked = Asked(prompts, instructions, briefing)
-    async with aclosing(compact_by_command(asked, state, effects)) as advances:
-        async for advance in advances:
-            yield advance
+    command = local_command(prompts)
+    if command is None or (command.name == COMPACT and cut_of(state, is_asked=True) is None):
+        texts = await expanded(prompts, briefing.skills, effects)
+        yield state.after(opening(prompts, state, effects.tools.specs(), effects, briefing, texts))
+    elif command.name == COMPACT:
+        asked = Asked(prompts, command.arguments, briefing)
+        async with aclosing(compact_by_command(asked, state, effects)) as advances:
+            async for advance in advances:
+                yield advance
+    elif command.name == CLEAR:
+        yield state.after(clear(prompts[0], briefing, state, effects))
+    else:
+        yield state.after(answer(command.name, prompts[0], briefing, state, effects))

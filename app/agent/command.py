@@ -2,31 +2,45 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from app.domain.messages import Prompt
 
-COMPACT = "compact"
-LOCAL_COMMANDS = (COMPACT,)
+CLEAR, COMPACT, CONTEXT, COST = "clear", "compact", "context", "cost"
+LOCAL_COMMANDS = (CLEAR, COMPACT, CONTEXT, COST)
 """By name, as `init` lists them."""
 COMMAND = "command"
-"""Fact on the prompt that is a command."""
+"""Fact on the prompt that is a command: its name."""
 COMMAND_SAID = "command_said"
 """Fact on what a command printed: the command itself."""
+EXPANDED = "expanded"
+"""Fact on a prompt that begins with a command of the workspace: what the model is given for it."""
 COMMAND_NOTICE = (
     "The next two notes are a command that the user gave to the service, not to you, and what it "
     "printed. They ask nothing of you: answer only what comes after them."
 )
-_COMPACT = re.compile(r"\s*/compact(?:\s+(.*))?", re.DOTALL)
+_LOCAL = re.compile(rf"\s*/({'|'.join(LOCAL_COMMANDS)})(?:\s+(.*))?", re.DOTALL)
 
 
-def compact_instructions(prompts: Sequence[Prompt]) -> str | None:
-    """Give what a `/compact` prompt says beside the command; None if it is another prompt.
+@dataclass(frozen=True, slots=True)
+class LocalCommand:
+    """A command as it was given."""
 
-    A command stands alone: beside other prompts it is a text like any.
+    name: str
+    arguments: str = ""
+    """Only `/compact` takes any."""
+
+
+def local_command(prompts: Sequence[Prompt]) -> LocalCommand | None:
+    """Read a prompt as a command; None if it is another prompt.
+
+    A command stands alone: beside other prompts it is a text like any, and so is one with words
+    behind it that it has no use for.
     """
-    if len(prompts) != 1 or (found := _COMPACT.fullmatch(said_by(prompts[0]))) is None:
+    if len(prompts) != 1 or (found := _LOCAL.fullmatch(said_by(prompts[0]))) is None:
         return None
-    return (found[1] or "").strip()
+    name, arguments = found[1], (found[2] or "").strip()
+    return None if arguments and name != COMPACT else LocalCommand(name, arguments)
 
 
 def said_by(prompt: Prompt) -> str:

@@ -4,21 +4,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from app.agent.active import COMPACTED, call_ids_of
+from app.agent.active import CLEARED, COMPACTED, call_ids_of
 from app.agent.briefing import news_block, opening_blocks
 from app.agent.carried import Carrier
-from app.agent.command import COMMAND, COMMAND_NOTICE, COMMAND_SAID
+from app.agent.command import COMMAND, COMMAND_NOTICE, COMMAND_SAID, EXPANDED
 from app.agent.conversation import said_so_far
 from app.agent.sound import sendable
 from app.agent.structured import NO_CALL, OUTPUT_FACT, raw_input
 from app.agent.task_fold import TASK_NOTICE, tasks_after
 from app.compaction.sizes import message_tokens
 from app.domain.blocks import Block, TextBlock, ToolResultBlock, ToolUseBlock, encode_block
-from app.domain.briefing import News
+from app.domain.briefing import Briefing, News
 from app.domain.messages import (
     SYNTHETIC,
     ApiRetryMessage,
     AssistantMessage,
+    ConversationReset,
     InitMessage,
     Message,
     ModelFallbackMessage,
@@ -29,7 +30,7 @@ from app.domain.messages import (
 )
 from app.domain.model import ContextMessage
 from app.domain.notices import RateLimitEvent, StatusMessage
-from app.domain.tools import ToolFacts
+from app.domain.tools import ToolFacts, ToolMemory
 
 if TYPE_CHECKING:
     from app.agent.state import LoopState
@@ -148,6 +149,8 @@ class Draft:
                 self.told_mode = mode
             case StatusMessage():
                 self.is_compacting = message.status == "compacting"
+            case ConversationReset():
+                self._cleared((facts or {})[CLEARED])
             case _:
                 pass
 
@@ -234,6 +237,10 @@ class Draft:
             self.rounds += 1
             given = "" if EMPTY_RESPONSE in facts else self.last_text
             self.output = self.output.rejected(given, NO_CALL)
+        if texts := facts.get(EXPANDED):
+            told = (STEER_NOTICE.rstrip(), *texts) if facts.get("steered") else texts
+            self.notes = (*self.notes, *(encode_block(TextBlock(text=text)) for text in told))
+            return
         for block in _blocks(message):
             if isinstance(block, ToolResultBlock):
                 self.results[block.tool_use_id] = encode_block(block)
@@ -272,6 +279,16 @@ class Draft:
         self.memory = self.memory.compacted()
         self.failures = ()
         self.head = opening_blocks(self.briefing)
+
+    def _cleared(self, carried: Mapping[str, Any]) -> None:
+        """Leave the conversation behind, and with it what the model knew of files and of the place."""
+        self.context, self.results = [], {}
+        self.calls, self.call_ids, self.notes, self.newer = (), frozenset(), (), ()
+        self.used_tokens, self.compactions, self.has_summary = 0, 0, False
+        for name, value in self._carrier.load(carried).items():
+            setattr(self, name, value)
+        self.memory = ToolMemory(self.memory.cwd, work=self.memory.work)
+        self.briefing, self.head = Briefing(), ()
 
 
 def _blocks(message: UserMessage) -> Sequence[Block]:

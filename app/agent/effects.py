@@ -161,6 +161,10 @@ class Place(Protocol):
         """Read instructions that stand in the folders of files which a call touched."""
         ...
 
+    async def command(self, name: str, arguments: str) -> str | None:
+        """Give the text of a command, or of a skill that users may start; None if there is none."""
+        ...
+
 
 class Tasks(Protocol):
     """The session's background tasks, as far as this host runs them."""

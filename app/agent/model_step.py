@@ -5,9 +5,10 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from app.agent.command import compact_instructions
+from app.agent.command import local_command
 from app.agent.draft import EMPTY_RESPONSE
 from app.agent.effects import Effects, Stamps
+from app.agent.expansion import expanded
 from app.agent.failure_step import after_failure, billed
 from app.agent.finish_step import ending
 from app.agent.notices import asked_in, budget_warnings, estimate, limit_changed
@@ -45,9 +46,10 @@ async def ask_model(state: LoopState, effects: Effects) -> AsyncGenerator[Advanc
     """
     waiting = await effects.inbox.take(steers=True) if state.responses else ()
     # A command that was sent into the run is carried out after it, as a run of its own.
-    prompts = [prompt for prompt in waiting if compact_instructions((prompt,)) is None]
+    prompts = [prompt for prompt in waiting if local_command((prompt,)) is None]
     if prompts:
-        taken = state.after(take_in(prompts, state, effects))
+        texts = await expanded(prompts, state.briefing.skills, effects)
+        taken = state.after(take_in(prompts, state, effects, texts))
         yield taken
         state = taken.state
     request = build_request(state, effects)

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from app.agent.command import COMMAND, COMPACT, LOCAL_COMMANDS, compact_instructions
+from app.agent.command import COMMAND, EXPANDED, LOCAL_COMMANDS, LocalCommand, local_command
 from app.agent.draft import BRIEFING
 from app.agent.effects import Stamps
+from app.agent.expansion import Expansions
 from app.agent.notices import opening_notices
 from app.agent.offer import deferred_names, on_offer
 from app.agent.state import LoopState
@@ -16,6 +17,8 @@ from app.domain.messages import InitMessage, Prompt, UserContent, UserMessage, w
 from app.domain.skills import SkillNote
 from app.domain.tools import ToolSpec
 
+NOTHING: Expansions = {}
+
 
 def opening(
     prompts: Sequence[Prompt],
@@ -23,6 +26,7 @@ def opening(
     tools: Sequence[ToolSpec],
     effects: Stamps,
     briefing: Briefing,
+    expansions: Expansions = NOTHING,
 ) -> Batch:
     """Give the first batch of a run: `init`, what a person should know, then its prompts.
 
@@ -37,7 +41,7 @@ def opening(
         {BRIEFING: news.to_json()} if news else None,
     )
     before = (init, *opening_notices(state, effects))
-    return take_in(prompts, state, effects, before=before)
+    return take_in(prompts, state, effects, expansions, before=before)
 
 
 def shell_cwd(state: LoopState) -> str:
@@ -46,12 +50,19 @@ def shell_cwd(state: LoopState) -> str:
 
 
 def take_in(
-    prompts: Sequence[Prompt], state: LoopState, effects: Stamps, before: tuple[Entry, ...] = ()
+    prompts: Sequence[Prompt],
+    state: LoopState,
+    effects: Stamps,
+    expansions: Expansions = NOTHING,
+    before: tuple[Entry, ...] = (),
 ) -> Batch:
     """Give the batch in which prompts enter the conversation."""
-    is_command = not state.has_started and compact_instructions(prompts) is not None
+    command = None if state.has_started else local_command(prompts)
+    replays = (
+        _replay(prompt, state, effects, command, expansions.get(prompt.id)) for prompt in prompts
+    )
     return Batch(
-        (*before, *(_replay(prompt, state, effects, is_command) for prompt in prompts)),
+        (*before, *replays),
         consumed=tuple(prompt.id for prompt in prompts),
         steered=sum(prompt.is_steer for prompt in prompts),
     )
@@ -82,10 +93,18 @@ def _init(
     )
 
 
-def _replay(prompt: Prompt, state: LoopState, effects: Stamps, is_command: bool) -> Entry:
+def _replay(
+    prompt: Prompt,
+    state: LoopState,
+    effects: Stamps,
+    command: LocalCommand | None,
+    expansion: Sequence[str] | None,
+) -> Entry:
     facts: dict[str, Any] = {"inbox": prompt.id}
-    if is_command:
-        facts[COMMAND] = COMPACT
+    if command:
+        facts[COMMAND] = command.name
+    if expansion:
+        facts[EXPANDED] = expansion
     if prompt.has_client_uuid:
         facts["client_uuid"] = prompt.uuid
     if prompt.is_steer:

@@ -60,7 +60,7 @@ def ends_told(state: LoopState, tasks: Tasks, stamps: Stamps) -> tuple[Entry, ..
         for task, end in ended
         for entry in _end(task, end, state, stamps, notice=_notice(task, end))
     ]
-    return (*messages, _changed(state, stamps, without={task.id for task, _ in ended}))
+    return (*messages, tasks_changed(state, stamps, without={task.id for task, _ in ended}))
 
 
 def task_started(
@@ -78,7 +78,7 @@ def task_started(
         description=task.description,
     )
     return (
-        _changed(state, stamps, also=(begun,)),
+        tasks_changed(state, stamps, also=(begun,)),
         Entry.of(message, {OUTPUT_FILE: task.output_file}),
     )
 
@@ -88,7 +88,7 @@ def task_stopped(task_id: str, state: LoopState, tasks: Tasks, stamps: Stamps) -
     task, end = state.tasks.get(task_id), tasks.end_of(task_id)
     if task is None or end is None:
         return ()
-    return (*_end(task, end, state, stamps), _changed(state, stamps, without={task_id}))
+    return (*_end(task, end, state, stamps), tasks_changed(state, stamps, without={task_id}))
 
 
 def _end(
@@ -120,13 +120,14 @@ def _end(
     return Entry.of(updated), Entry.of(told, {TASK_NOTICE: notice} if notice else None)
 
 
-def _changed(
+def tasks_changed(
     state: LoopState,
     stamps: Stamps,
     *,
     also: Iterable[BackgroundTask] = (),
     without: Collection[str] = (),
 ) -> Entry:
+    """List the tasks that run now: those of the state, `also` these, `without` those ids."""
     tasks = [task for task in (*state.tasks.values(), *also) if task.id not in without]
     return Entry.of(
         BackgroundTasksChangedMessage(

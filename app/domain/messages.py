@@ -136,6 +136,17 @@ class OtherSystemMessage(WireMessage):
     subtype: Annotated[str, Field(json_schema_extra={"not": {"enum": sorted(_KNOWN_SUBTYPES)}})]
 
 
+class ConversationReset(WireMessage):
+    """A `/clear`: what was said before is not sent to the model any more. The session goes on."""
+
+    type: Literal["conversation_reset"] = "conversation_reset"
+    new_conversation_id: str
+    trigger: Literal["clear"] = "clear"
+    user_message_uuid: str
+    """The prompt that asked for it."""
+    timestamp: str
+
+
 # -- conversation -----------------------------------------------------------------------------
 
 
@@ -238,6 +249,7 @@ Message = Annotated[
     | Annotated[RateLimitEvent, Tag("rate_limit_event")]
     | Annotated[ToolProgressMessage, Tag("tool_progress")]
     | Annotated[PromptSuggestionMessage, Tag("prompt_suggestion")]
+    | Annotated[ConversationReset, Tag("conversation_reset")]
     | Annotated[AssistantMessage, Tag("assistant")]
     | Annotated[UserMessage, Tag("user")]
     | Annotated[SuccessResult, Tag("success")]

@@ -1,4 +1,4 @@
-"""What the model still sees of a session: the journal from the tail of its last compaction on."""
+"""What the model still sees of a session: the journal from its last `/clear` or compaction on."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ class ActivePart:
     """Where it begins, in sequence numbers."""
 
     first: int = 1
-    """Row of the first message that the last compaction kept."""
+    """Row of the first message that the last compaction kept, or of the last `/clear`."""
     boundary: int = 0
     """Row of that compaction's boundary; 0 if there was none. Its summary is the row after it."""
 
@@ -24,17 +24,21 @@ async def active_part(database: Database, tenant_id: str, session_id: str) -> Ac
     A boundary whose summary is not there (a fork or a rewind can end between them) is none.
     """
     found = await database.raw.fetchrow(
-        """SELECT b.seq, s.facts FROM journal b JOIN journal s
+        """SELECT b.seq, b.type, s.facts FROM journal b LEFT JOIN journal s
              ON s.tenant_id = b.tenant_id AND s.session_id = b.session_id AND s.seq = b.seq + 1
-           WHERE b.tenant_id = $1 AND b.session_id = $2 AND b.subtype = 'compact_boundary'
-             AND s.type = 'user'
-             AND NOT s.seq <@ (SELECT dropped FROM sessions WHERE tenant_id = $1 AND id = $2)
+           WHERE b.tenant_id = $1 AND b.session_id = $2
+             AND (b.type = 'conversation_reset'
+                  OR b.subtype = 'compact_boundary' AND s.type = 'user')
+             AND NOT greatest(b.seq, s.seq) <@
+               (SELECT dropped FROM sessions WHERE tenant_id = $1 AND id = $2)
            ORDER BY b.seq DESC LIMIT 1""",
         tenant_id,
         session_id,
     )
     if found is None:
         return ActivePart()
+    if found["type"] == "conversation_reset":
+        return ActivePart(found["seq"])
     head: int = await database.raw.fetchval(
         """SELECT seq FROM journal WHERE tenant_id = $1 AND session_id = $2 AND seq < $3
              AND kind = 'message' AND uuid = $4 ORDER BY seq DESC LIMIT 1""",

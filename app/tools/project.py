@@ -17,7 +17,7 @@ from app.errors import ToolFailed
 from app.tools.encoding import decode
 from app.tools.git_state import git_state
 from app.tools.imports import imports
-from app.tools.skills import Shelf
+from app.tools.skills import Shelf, told
 from app.tools.workspace import Workspace
 
 MAX_FILE_BYTES = 48 * 1024
@@ -73,6 +73,10 @@ class Project:
                     for instructions in self._instructions(folder):
                         reading.take(instructions)
         return News(files=reading.files)
+
+    async def command(self, name: str, arguments: str) -> str | None:
+        skill = self.shelf.find(name)
+        return told(skill, arguments) if skill and skill.note.for_user else None
 
     def _instructions(self, folder: str) -> Iterator[str]:
         return (

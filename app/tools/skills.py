@@ -18,6 +18,7 @@ from app.domain.text import printable
 from app.errors import ToolFailed
 from app.tools.encoding import decode
 from app.tools.frontmatter import Document, read_document
+from app.tools.substitution import substituted
 from app.tools.workspace import Workspace
 
 MAX_FILE_BYTES = 64 * 1024
@@ -128,6 +129,14 @@ class Shelf:
                     yield name.removesuffix(".md")
                 elif _NAME.fullmatch(entry) and name.count(":") < MAX_DEPTH:
                     waiting.append(name)
+
+
+def told(skill: Skill, arguments: str) -> str:
+    """Give the text as the model reads it; that of a skill behind the place of its files."""
+    body = substituted(skill.body, arguments, skill.folder)
+    if skill.note.is_command:
+        return body
+    return f"Files of the skill {skill.note.name} are in {skill.folder}\n\n{body}"
 
 
 def _made(note: SkillNote, document: Document, folder: str) -> Skill:

@@ -260,3 +260,31 @@ async def test_a_run_without_the_tool_is_told_of_no_skill(twins: Twins) -> None:
     assert "- a: A." not in json.dumps(twins.api.bodies())
     shown = await messages(twins.hosts[0].client, session)
     assert [message["skills"] for message in shown if "skills" in message] == [["a"], []]
+
+
+@pytest.mark.requirement("command:expanded")
+@pytest.mark.requirement("command:clear")
+async def test_commands_work_on_any_host_and_a_clear_is_not_undone_by_a_move(twins: Twins) -> None:
+    folder = twins.folder(**{".claude/commands/count.md": "Count the words of $0."})
+    session = await twins.session(folder)
+    await twins.run("/count a.txt", session)
+    assert texts(twins.api.bodies()[0]["messages"][0])[-1] == "Count the words of a.txt."
+    await twins.run("/nosuch", session, on=1)
+    assert "/count." in texts(twins.api.bodies()[1]["messages"][-1])[0]
+    cost = await twins.run("/cost", session)
+    assert cost["result"]["text"].startswith("This session cost $")
+    cleared = await twins.run("/clear", session, on=1)
+    assert (cleared["num_turns"], cleared["result"]["text"]) == (0, "")
+    await twins.run("second", session)
+    await twins.run("third", session, on=1)
+    *_, second, third = twins.api.bodies()
+    assert len(twins.api.bodies()) == 4
+    assert [len(body["messages"]) for body in (second, third)] == [1, 3]
+    assert texts(second["messages"][0])[-1] == "second"
+    client = twins.hosts[0].client
+    path = f"/v1/sessions/{session}/messages"
+    active = (await client.get(path, params={"view": "active"})).json()["data"]
+    full = (await client.get(path, params={"limit": 1000})).json()["data"]
+    assert active[0]["type"] == "conversation_reset"
+    assert active == full[-len(active) :]
+    assert full[0]["subtype"] == "init"

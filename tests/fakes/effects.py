@@ -20,6 +20,7 @@ from app.domain.briefing import Briefing, News
 from app.domain.journal import Batch
 from app.domain.messages import (
     AssistantMessage,
+    ConversationReset,
     Message,
     Prompt,
     ResultMessage,
@@ -300,12 +301,17 @@ class ToldPlace:
     briefing: Briefing = field(default_factory=Briefing)
     beside: Mapping[str, News] = field(default_factory=dict)
     """What is found beside a file, by its path."""
+    commands: Mapping[str, str] = field(default_factory=dict)
 
     async def look(self, known: Briefing, cwd: str) -> Briefing:  # noqa: ARG002 - the seam's signature
         return self.briefing
 
     async def near(self, paths: Iterable[str], known: Briefing) -> News:  # noqa: ARG002 - as above
         return next((self.beside[path] for path in paths if path in self.beside), News())
+
+    async def command(self, name: str, arguments: str) -> str | None:
+        text = self.commands.get(name)
+        return None if text is None else text.replace("$ARGUMENTS", arguments)
 
 
 @dataclass(slots=True)
@@ -494,7 +500,12 @@ def _kind(message: Message) -> str:
             return "tool_result"
         case UserMessage():
             return "note"
-        case PromptSuggestionMessage() | RateLimitEvent() | ToolProgressMessage():
+        case (
+            PromptSuggestionMessage()
+            | RateLimitEvent()
+            | ToolProgressMessage()
+            | ConversationReset()
+        ):
             return message.type
         case _:
             return message.subtype

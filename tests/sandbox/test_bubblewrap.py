@@ -176,7 +176,7 @@ async def test_threads_that_come_and_go_do_not_end_a_command(sandbox: Bubblewrap
 
 async def test_orphans_leave_no_zombies(sandbox: BubblewrapSandbox) -> None:
     script = (
-        "for i in {1..300}; do (true &); done; sleep 0.2; grep -l '^State:.Z' /proc/*/status; :"
+        "for i in {1..1000}; do (true &); done; sleep 0.2; grep -l '^State:.Z' /proc/*/status; :"
     )
     assert await printed(sandbox, script) == ""
     assert "Z" not in states_of_children()

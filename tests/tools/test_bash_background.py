@@ -11,6 +11,7 @@ from app.tools import shells
 from app.tools.shells import MOST_COMMANDS
 from tests.sandbox.rooms import marked_sleep, processes, until
 from tests.tools.desk import Desk, text_of
+from tests.tools.test_walls_of_files import resident_bytes
 
 pytestmark = pytest.mark.platform
 
@@ -128,8 +129,10 @@ async def test_the_life_of_a_background_command_is_bounded(desk: Desk) -> None:
 
 
 async def test_a_flood_in_the_background_is_stopped_and_its_file_bounded(desk: Desk) -> None:
+    before = resident_bytes()
     task_id, path = await started(desk, "yes")
     end = await end_of(desk, task_id)
+    assert resident_bytes() - before < 20_000_000
     assert (end.status, "printed over" in end.how) == ("failed", True)
     assert 64 * 1024 * 1024 < len(desk.content_of(path)) < 70 * 1024 * 1024
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tests.traces import differences_answers as answers
+from tests.traces import differences_commands as commands
 from tests.traces import differences_compaction as compaction
 from tests.traces import differences_engine as engine
 from tests.traces import differences_failures as failures
@@ -73,6 +74,7 @@ DIFFERENCES = (
     Difference("B17", "a crashed run goes on elsewhere", engine.crashed_runs_go_on),
     Difference("B29", "late prompts are runs of their own", engine.late_prompts_have_runs),
     Difference("B29", "a session is never restarted: no filler", engine.no_fillers),
+    Difference("B29", "a clear keeps the session", commands.a_clear_keeps_the_session),
     Difference("B1", "all blocks of a cut response are aborted", engine.cut_responses_are_marked),
     Difference("B1", "a void preview is told as such", engine.cut_previews_are_closed),
     Difference("B1", "blocks come after all events", loop.previews_come_first),

@@ -79,6 +79,17 @@ BLOCK_FIELDS: Mapping[str, Sequence[str]] = {
     "tool_result": ("tool_use_id", "content"),
 }
 KEYS: Mapping[str, frozenset[str]] = {
+    "conversation_reset": frozenset(
+        (
+            "new_conversation_id",
+            "session_id",
+            "timestamp",
+            "trigger",
+            "type",
+            "user_message_uuid",
+            "uuid",
+        )
+    ),
     "system": frozenset(
         (
             "agents",

@@ -295,6 +295,8 @@ def _message(line: Line, keys: Iterable[str], message_keys: Iterable[str] | None
                 form["origin"] = _needed(line["origin"], ORIGIN_FIELDS)
             form["usage"] = _needed(line["usage"], USAGE_FIELDS)
             form["modelUsage"] = {m: _spend(spend) for m, spend in line["modelUsage"].items()}
+        case "conversation_reset":
+            form |= _needed(line, ("trigger", "user_message_uuid"))
         case "stream_event":
             form |= _needed(line, ("parent_tool_use_id",))
             form["event"] = event_form(line["event"])

@@ -110,7 +110,7 @@ class Story:
             case {"type": "user", "message": {"content": [{"type": "tool_result"}, *_]}}:
                 self._seen = replace(self._seen, answers=self._seen.answers + 1)
             case {"type": "result"}:
-                self._end()
+                self._end(was_local="local_command" in line["keys"])
 
     def _send(self, *, has_uuid: bool) -> None:
         index, sending = len(self.sent), self._sending()
@@ -158,6 +158,9 @@ class Story:
         calls = sum(block["type"] == "tool_use" for block in body["content"])
         self._seen = replace(self._seen, calls=self._seen.calls + calls)
 
-    def _end(self) -> None:
+    def _end(self, *, was_local: bool = False) -> None:
         self._is_running = False
+        if was_local and not self.turns[-1].responses:
+            # No model was asked; a summary, if one was made, came before this.
+            self._seen = replace(self._seen, requests=self._seen.requests - 1)
         self._seen = replace(self._seen, results=self._seen.results + 1)

@@ -134,7 +134,7 @@ TRACES: Mapping[str, str] = {
     "resume_plain": "B1 B9 B25",
     "resume_unknown": "B29",
     "set_mode_model": "permissions",
-    "slash_clear": "subagents",
+    "slash_clear": "B1 B9 B25 B29",
     "so_after_tool": "B1 B4 B9 B25 2",
     "so_bad_then_ok": "B1 B4 B9 B25 2",
     "so_maxturns1": "B1 B4 B9 B25 2",

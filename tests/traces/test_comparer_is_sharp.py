@@ -31,7 +31,13 @@ SAYS_NOTHING = {
     *("uuid", "timestamp", "cwd", "duration_ms", "duration_api_ms", "ttft_ms"),
     *("retry_delay_ms", "request_id"),
     # estimates, and ids of messages
-    *("pre_tokens", "post_tokens", "cumulative_dropped_tokens", "logical_parent_uuid"),
+    *(
+        "new_conversation_id",
+        "pre_tokens",
+        "post_tokens",
+        "cumulative_dropped_tokens",
+        "logical_parent_uuid",
+    ),
     *("head_uuid", "anchor_uuid", "tail_uuid", "uuids", "all_uuids"),
     *("run_id", "runId", "end_time", "output_file", "tasks.task_id"),
     # what traces do not show

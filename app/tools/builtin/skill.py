@@ -6,8 +6,7 @@ import hashlib
 from app.domain.tools import ToolFacts, ToolResult
 from app.errors import ToolFailed
 from app.tools.paths import shown
-from app.tools.skills import Skill
-from app.tools.substitution import substituted
+from app.tools.skills import told
 from app.tools.tool import ToolContext, ToolInput, tool
 
 
@@ -49,12 +48,6 @@ async def skill_tool(given: SkillInput, context: ToolContext) -> ToolResult:
         facts=ToolFacts(skills={name: digest}),
         notes=(text,),
     )
-
-
-def told(skill: Skill, arguments: str) -> str:
-    """Give the text of a skill as the model reads it, behind the place of its files."""
-    body = substituted(skill.body, arguments, skill.folder)
-    return f"Files of the skill {skill.note.name} are in {skill.folder}\n\n{body}"
 
 
 def _unknown(name: str, context: ToolContext) -> ToolFailed:

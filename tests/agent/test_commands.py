@@ -1,0 +1,182 @@
+"""Commands: those of a workspace that become prompts, and those that the service carries out."""
+
+import orjson
+import pytest
+
+from app.agent.command import LocalCommand, local_command
+from app.domain.briefing import Briefing
+from app.domain.messages import ConversationReset, Prompt, UserMessage
+from app.domain.skills import SkillNote
+from app.domain.tools import FileSeen, ToolCall, ToolFacts, ToolMemory, ToolResult
+from app.domain.work_items import WorkItem
+from tests.fakes.effects import (
+    Journal,
+    ScriptedModel,
+    ScriptedToolbox,
+    ToldPlace,
+    call,
+    effects,
+    kinds,
+    play,
+    prompt,
+    response,
+    run_info,
+    text,
+)
+
+DONE = response(text("done"))
+SHIP = SkillNote("docs:ship", "Ship it", is_command=True)
+PLACE = ToldPlace(
+    Briefing("Date: Monday", skills=(SHIP,)), commands={"docs:ship": "Ship $ARGUMENTS"}
+)
+
+
+def said(model: ScriptedModel, number: int = -1) -> list[str]:
+    """The texts of the last message of a request."""
+    blocks = map(orjson.loads, model.requests[number].messages[-1].blocks)
+    return [block.get("text", block["type"]) for block in blocks]
+
+
+async def asked(
+    model: ScriptedModel,
+    words: str,
+    journal: Journal | None = None,
+    tools: ScriptedToolbox | None = None,
+) -> Journal:
+    """Play a run whose prompt is `words`."""
+    journal = journal or Journal()
+    number = len({run for run, *_ in journal.rows}) + 1
+    world = effects(model, prompts=[prompt(words)], place=PLACE, tools=tools)
+    return await play(world, run_info(f"run_{number}"), journal)
+
+
+@pytest.mark.requirement("command:local")
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        ("/clear", LocalCommand("clear")),
+        ("  /cost \n", LocalCommand("cost")),
+        ("/context", LocalCommand("context")),
+        ("/compact", LocalCommand("compact")),
+        ("/compact keep\nnames ", LocalCommand("compact", "keep\nnames")),
+        ("/cost of living in Oslo?", None),
+        ("/clearance", None),
+        ("/Clear", None),
+        ("see /clear", None),
+        ("", None),
+    ],
+)
+def test_a_command_of_the_service_is_a_prompt_of_its_own(
+    words: str, command: LocalCommand | None
+) -> None:
+    assert local_command([prompt(words)]) == command
+    assert local_command([prompt([{"type": "text", "text": words}])]) == command
+    assert local_command([prompt(words), prompt("and more")]) is None
+
+
+@pytest.mark.requirement("command:expanded")
+async def test_a_command_of_the_workspace_is_given_to_the_model_as_its_text() -> None:
+    model = ScriptedModel([DONE])
+    journal = await asked(model, "/docs:ship  it all ")
+    *_, named, body = said(model)
+    assert body == "Ship it all"
+    assert "<command-name>/docs:ship</command-name>" in named
+    assert "<command-args>it all</command-args>" in named
+    shown = [m.message.content for m in journal.messages() if isinstance(m, UserMessage)]
+    assert shown == ["/docs:ship  it all "]
+
+
+@pytest.mark.requirement("command:unknown")
+@pytest.mark.parametrize(
+    ("words", "is_command"),
+    [("/nosuch a", True), ("/etc/passwd?", False), ("a /nosuch", False), ("/ x", False)],
+)
+async def test_an_unknown_command_goes_to_the_model_as_it_is(words: str, is_command: bool) -> None:
+    model = ScriptedModel([DONE])
+    await asked(model, words)
+    *before, last = said(model)
+    assert last == words
+    assert any("/docs:ship." in note and "/nosuch" in note for note in before) == is_command
+
+
+@pytest.mark.requirement("command:expanded")
+async def test_a_command_that_is_sent_into_a_run_is_expanded_too() -> None:
+    model = ScriptedModel([response(call("a")), DONE])
+    steer = Prompt("inbox-2", "u-2", "/docs:ship now", is_steer=True)
+    journal = await play(effects(model, prompts=[prompt("hello"), steer], place=PLACE))
+    _, notice, named, body = said(model)
+    assert [notice.startswith("While you were working"), body] == [True, "Ship now"]
+    assert named.startswith("<command-message>")
+    assert kinds(journal.messages())[-1] == "success"
+
+
+@pytest.mark.requirement("command:local")
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("cost", ["This session cost $", "- priced-model: $", "100 tokens in", "10 out"]),
+        ("context", ["of 200,000 tokens", "- System tools: ", "- Messages: "]),
+    ],
+)
+async def test_what_the_service_answers_itself_costs_nothing_and_no_model_sees_it(
+    name: str, expected: list[str]
+) -> None:
+    model = ScriptedModel([DONE, DONE])
+    journal = await asked(model, "hello")
+    await asked(model, f"/{name}", journal)
+    result = journal.result()
+    assert [part for part in expected if part not in result.result] == []
+    assert (result.local_command, result.num_turns, result.terminal_reason) == (name, 0, None)
+    assert kinds(journal.messages())[-4:] == ["init", "prompt", "text", "success"]
+    assert len(model.requests) == 1
+    await asked(model, "again", journal)
+    assert said(model) == ["again"]
+
+
+WORK = WorkItem("1", "Look", "at it")
+
+
+async def _seen(_: ToolCall, __: ToolMemory) -> ToolResult:
+    facts = ToolFacts(
+        cwd="/workspace/sub",
+        files={"/workspace/a": FileSeen("0", 1)},
+        work={"1": WORK},
+        skills={"s": "1"},
+    )
+    return ToolResult("seen", facts=facts)
+
+
+@pytest.mark.requirement("command:clear")
+async def test_clear_empties_the_context_and_leaves_the_session_its_costs_and_its_work() -> None:
+    model = ScriptedModel([response(call("a")), DONE, response(call("a")), DONE])
+    tools = ScriptedToolbox(run=_seen)
+    journal = await asked(model, "first", tools=tools)
+    await asked(model, "/clear", journal, tools=tools)
+    told = kinds(journal.messages())[-5:]
+    assert told == ["conversation_reset", "background_tasks_changed", "init", "prompt", "success"]
+    cleared = journal.result()
+    assert (cleared.result, cleared.local_command, cleared.num_turns) == ("", "clear", 0)
+    state = journal.state(run_info("run_3"))
+    assert state.context == ()
+    assert state.memory == ToolMemory("/workspace/sub", work={"1": WORK})
+    assert cleared.total_cost_usd > 0
+
+    await asked(model, "second", journal, tools=tools)
+    first, again = model.requests[0], model.requests[2]
+    assert len(again.messages) == 1
+    assert said(model, 2) == [*said(model, 0)[:2], "second"]
+    assert first.system == again.system
+    result = journal.result()
+    assert result.total_cost_usd > cleared.total_cost_usd
+
+
+@pytest.mark.requirement("command:clear")
+async def test_rows_before_a_clear_change_nothing() -> None:
+    model = ScriptedModel([response(call("a")), DONE, DONE])
+    journal = await asked(model, "first", tools=ScriptedToolbox(run=_seen))
+    await asked(model, "/clear", journal)
+    await asked(model, "second", journal)
+    whole = journal.state(run_info("run_4"))
+    (at,) = [n for n, m in enumerate(journal.messages()) if isinstance(m, ConversationReset)]
+    cut = Journal(rows=journal.rows[at:], ledger=journal.ledger)
+    assert cut.state(run_info("run_4")) == whole
