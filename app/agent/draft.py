@@ -218,15 +218,18 @@ class Draft:
         self.last_text = ""
         self.output = replace(self.output, valid=frozenset()) if self.output.valid else self.output
 
+    def _said_to_service(self, facts: Mapping[str, Any]) -> None:
+        """Take in what no model sees."""
+        self.has_command |= COMMAND in facts
+        if MODEL_SET in facts:
+            self.told_model, self.fallback, self.failures = facts[MODEL_SET], None, ()
+
     def _heard(self, message: UserMessage, facts: Mapping[str, Any]) -> None:
         if COMPACTED in facts:
             self._compacted(message, facts[COMPACTED])
             return
-        if COMMAND in facts:
-            self.has_command = True
-            return
-        if MODEL_SET in facts:
-            self.told_model, self.fallback, self.failures = facts[MODEL_SET], None, ()
+        if COMMAND in facts or MODEL_SET in facts:
+            self._said_to_service(facts)
             return
         self.newer = (*self.newer, message.uuid)
         if said := facts.get(COMMAND_SAID):
