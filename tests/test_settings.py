@@ -45,6 +45,8 @@ def test_every_setting_has_a_variable() -> None:
         TREADLE_MODEL__ALIASES='{"fast": "m-1"}',
         TREADLE_MODEL__PRICES='{"m-1": {"input": "1", "output": 2.5}}',
         TREADLE_WORKSPACE__ALLOWED_ROOTS='["/a", "/b"]',
+        TREADLE_EGRESS__ALLOWED_HOSTS="[]",
+        TREADLE_EGRESS__PRIVATE_HOSTS='["mcp.internal:8000"]',
         TREADLE_POLICY__ALLOW_BYPASS="true",
         TREADLE_LIMITS__CEILING_MAX_BUDGET_USD="12.50",
         TREADLE_AUTH__BOOTSTRAP_KEY="k" * 32,
@@ -55,6 +57,9 @@ def test_every_setting_has_a_variable() -> None:
     assert settings.model.aliases == {"fast": "m-1"}
     assert settings.model.prices == {"m-1": {"input": Decimal(1), "output": Decimal("2.5")}}
     assert settings.workspace.allowed_roots == [Path("/a"), Path("/b")]
+    assert settings.egress.allowed_hosts == [], "an empty list is one"
+    assert Settings().egress.allowed_hosts is None
+    assert settings.egress.private_hosts == ["mcp.internal:8000"]
     assert settings.policy.allow_bypass is True
     assert settings.limits.ceiling_max_budget_usd == Decimal("12.50")
 
@@ -116,6 +121,9 @@ def test_a_variable_that_is_set_to_nothing_is_not_set() -> None:
         ("TREADLE_WORKSPACE__ALLOWED_ROOTS", "/srv"),
         ("TREADLE_WORKSPACE__ALLOWED_ROOTS", "[/srv]"),
         ("TREADLE_WORKSPACE__ALLOWED_ROOTS", '{"a": 1}'),
+        ("TREADLE_EGRESS__ALLOWED_HOSTS", "a.test"),
+        ("TREADLE_EGRESS__PORTS", "[0]"),
+        ("TREADLE_EGRESS__CA_FILE", "/nowhere/ca.pem"),
         ("TREADLE_MODEL__ALIASES", "fast=m-1"),
         ("TREADLE_MODEL__PRICES", '{"m": {"input": "dear"}}'),
         ("TREADLE_AUTH__BOOTSTRAP_KEY", "k" * 31),

@@ -59,6 +59,10 @@ class SideModel(Protocol):
         """
         ...
 
+    def lost(self) -> LedgerRow:
+        """Give the row of a request that a lost host may have had under way: an estimate."""
+        ...
+
     def allow(self, left_usd: Decimal | None) -> None:
         """Say what the run may still spend, unsettled rows not counted. None: no limit."""
         ...

@@ -4,8 +4,9 @@ from app.agent.effects import Effects
 from app.agent.finish_step import lost_summary
 from app.agent.model_step import build_request
 from app.agent.state import LoopState
-from app.agent.steps import AskModel, Suggest, next_step
+from app.agent.steps import AskModel, RunTools, Suggest, next_step
 from app.agent.suggest_step import estimated, lost_suggestion
+from app.domain.blocks import ToolUseBlock
 from app.domain.journal import Batch
 
 
@@ -24,5 +25,13 @@ def lost_request(state: LoopState, effects: Effects) -> Batch | None:
             return Batch(ledger=(lost_suggestion(state, effects),))
         case AskModel():
             return Batch(ledger=(estimated(build_request(state, effects), effects),))
+        case RunTools(calls):
+            rows = tuple(effects.side.lost() for call in calls if _may_have_asked(call, effects))
+            return Batch(ledger=rows) if rows else None
         case _:
             return None
+
+
+def _may_have_asked(call: ToolUseBlock, effects: Effects) -> bool:
+    spec = effects.tools.spec(call.name)
+    return spec is not None and spec.asks_model

@@ -25,6 +25,8 @@ class ToolSpec:
     """Whether `acceptEdits` approves it."""
     reaches_out: bool = False
     """Whether it reaches places outside of the session: it needs an approval though it only reads."""
+    asks_model: bool = False
+    """Whether a call has a model asked beside the conversation."""
     starts_process: bool = False
     """Whether it runs a command."""
     told_defaults: Mapping[str, JsonValue] = field(default_factory=dict)

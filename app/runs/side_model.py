@@ -15,10 +15,12 @@ from app.agent.retries import RetryRules, may_retry, retry_delay_s
 from app.domain.blocks import TextBlock, encode_block
 from app.domain.model import ContextMessage, ModelRequest, ModelResponse, SideRequest
 from app.domain.thinking import Abilities
-from app.domain.usage import LedgerRow, Purpose
+from app.domain.usage import LedgerRow, Purpose, Usage
 from app.errors import BudgetSpent, ModelError, ModelRejected
 from app.runs.open_message import OpenMessage
 
+LOST_TOKENS = 25_000
+"""What a request that nobody heard the end of is taken for: about a window of WebFetch."""
 MAX_RETRIES = 3
 """Tries after the first: whoever asks can say that it failed, and the run goes on."""
 
@@ -45,6 +47,12 @@ class SmallModel:
                 if not others or error.status != HTTPStatus.NOT_FOUND:
                     raise
                 self.names = tuple(others)
+
+    def lost(self) -> LedgerRow:
+        usage = Usage(input_tokens=LOST_TOKENS)
+        stamps = self.stamps
+        cost_usd = stamps.models.cost_usd(self.names[0], usage, stamps.clock.now())
+        return LedgerRow(self.names[0], usage, cost_usd, "tool", http_status=None, estimated=True)
 
     def allow(self, left_usd: Decimal | None) -> None:
         self._left_usd = left_usd

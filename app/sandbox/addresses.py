@@ -5,6 +5,7 @@ version 6 that stand for one of version 4; so the kinds are told apart here.
 """
 
 import socket
+from functools import cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Literal
 
@@ -57,10 +58,20 @@ def _kind(address: IPv4Address | IPv6Address) -> AddressKind:
 
 def is_own_address(text: str) -> bool:
     """Say whether an address, public though it may be, is one of this host's interfaces."""
-    family = socket.AF_INET6 if ":" in text else socket.AF_INET
+    return _can_bind(text) and not _binds_anything(":" in text)
+
+
+@cache
+def _binds_anything(is_ipv6: bool) -> bool:
+    """Say whether this machine lets any address be bound (`ip_nonlocal_bind`)."""
+    return _can_bind("2001:db8::1" if is_ipv6 else "192.0.2.1")
+
+
+def _can_bind(address: str) -> bool:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.bind((text, 0))
+            probe.bind((address, 0))
     except OSError:
         return False
     return True

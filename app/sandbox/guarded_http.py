@@ -93,14 +93,17 @@ async def send(
     """Send a request and read the whole answer.
 
     Redirects that stay on the host are followed, `redirects` at the most (0: none; more is
-    `httpx.TooManyRedirects`). An answer that points to another host, or that may not be followed,
-    is given as it is, with the new request in `next_request`.
+    `httpx.TooManyRedirects`). An answer that points to another host, or from https to http, is
+    given as it is, with the new request in `next_request`.
     """
     followed = 0
     while True:
-        answer = await client.send(request, follow_redirects=False)
+        try:
+            answer = await client.send(request, follow_redirects=False)
+        except httpx.InvalidURL as error:  # of a `Location`, which httpx reads in any case
+            raise httpx.RemoteProtocolError(f"The redirect leads nowhere ({error}).") from error
         further = answer.next_request
-        if further is None or redirects == 0 or not _same_host(further.url, request.url):
+        if further is None or redirects == 0 or not _stays(further.url, request.url):
             return answer
         followed += 1
         if followed > min(redirects, _MAX_REDIRECTS):
@@ -108,8 +111,10 @@ async def send(
         request = further
 
 
-def _same_host(one: httpx.URL, other: httpx.URL) -> bool:
-    return one.scheme in {"http", "https"} and one.raw_host.lower() == other.raw_host.lower()
+def _stays(further: httpx.URL, asked: httpx.URL) -> bool:
+    """Say whether a redirect stays on its host, and does not leave TLS."""
+    is_safe = further.scheme == "https" or further.scheme == asked.scheme == "http"
+    return is_safe and further.raw_host.lower() == asked.raw_host.lower()
 
 
 class _GuardedTransport(httpx.AsyncBaseTransport):

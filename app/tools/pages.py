@@ -1,10 +1,13 @@
 """Web pages, for tools: fetched over the guarded transport, made text of, kept for a while."""
 
+import asyncio
 import re
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from time import monotonic
+from weakref import WeakValueDictionary
 
 import httpx
 from cachetools import TTLCache
@@ -18,6 +21,8 @@ from app.tools.decoder import Decoder
 
 MAX_REDIRECTS = 5
 _CAPS = Caps(body_bytes=10_000_000, total_s=60.0)
+_AT_ONCE = 40
+_AT_ONCE_OF_SESSION = 4
 _KEPT_S = 15 * 60
 _KEPT_CHARS = 50_000_000
 """Of all pages of a host together."""
@@ -66,6 +71,10 @@ class Pages:
     decoder: Decoder = field(default_factory=Decoder)
     clock: Callable[[], float] = monotonic
     _kept: "TTLCache[tuple[str, str], Page]" = field(init=False)
+    _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
+    _turns_of: "WeakValueDictionary[str, asyncio.Semaphore]" = field(
+        default_factory=WeakValueDictionary
+    )
 
     def __post_init__(self) -> None:
         self._kept = TTLCache(
@@ -81,10 +90,19 @@ class Pages:
         key = (session, str(address))
         if (kept := self._kept.get(key)) is not None:
             return kept
-        page = await self._fetched(address)
+        async with self._turn(session):
+            page = await self._fetched(address)
         if page.text and page.data is None:
             self._kept[key] = page
         return page
+
+    @asynccontextmanager
+    async def _turn(self, session: str) -> AsyncIterator[None]:
+        """Wait for one of a session's turns, then for one of the host's: bodies take memory."""
+        own = self._turns_of.get(session) or asyncio.Semaphore(_AT_ONCE_OF_SESSION)
+        self._turns_of[session] = own
+        async with own, self._turns:
+            yield
 
     def _address(self, url: str) -> httpx.URL:
         """Read a URL as a model wrote it. Raises `ToolFailed` for one that is not fetched."""

@@ -14,6 +14,7 @@ from app.compaction.window import Window
 from app.domain.briefing import Briefing
 from app.domain.options import AgentOptions
 from app.domain.tools import ToolSpec
+from app.domain.usage import Usage
 from app.errors import NoProvider, WorkspaceUnavailable
 from app.permissions.decide import Permissions
 from app.providers.catalog import ModelCatalog
@@ -180,10 +181,16 @@ class HostParts:
             )
 
     def _side(self, options: AgentOptions, model: Model, info: RunInfo) -> SmallModel:
-        own = options.model or ""
-        is_small = self.small_model is not None and own != DEMO_MODEL
-        names = dict.fromkeys([*([self.small_model or ""] if is_small else []), own])
+        own, small = options.model or "", self.small_model
+        # A budget that cannot see what is spent beside it would be none.
+        if small is None or own == DEMO_MODEL or (self._has_price(own) > self._has_price(small)):
+            small = own
+        names = dict.fromkeys((small, own))
         return SmallModel(model, tuple(names), self.stamps, self.retries, info.session_id)
+
+    def _has_price(self, model: str) -> bool:
+        now = self.stamps.clock.now()
+        return self.stamps.models.cost_usd(model, Usage(), now) is not None
 
     def _model(self, options: AgentOptions) -> Model:
         try:

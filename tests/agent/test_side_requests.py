@@ -1,12 +1,25 @@
 """What a run asks beside its conversation is its money too."""
 
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from decimal import Decimal
 
+from app.agent.loop import run_agent
+from app.agent.lost_request import lost_request
 from app.domain.model import ModelResponse, SideRequest
-from app.domain.tools import ToolCall, ToolMemory, ToolResult
+from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
 from app.domain.usage import LedgerRow, Usage
-from tests.fakes.effects import ScriptedToolbox, call, effects, play, response, run_info, text
+from tests.fakes.effects import (
+    LOOK,
+    Journal,
+    ScriptedToolbox,
+    call,
+    effects,
+    play,
+    response,
+    run_info,
+    text,
+)
 
 
 @dataclass
@@ -18,6 +31,9 @@ class Purse:
 
     async def ask(self, request: SideRequest) -> ModelResponse:
         raise AssertionError(request)
+
+    def lost(self) -> LedgerRow:
+        return LedgerRow("small", Usage(), Decimal("0.25"), "tool", estimated=True)
 
     def allow(self, left_usd: Decimal | None) -> None:
         self.allowed.append(left_usd)
@@ -67,3 +83,22 @@ async def test_rows_that_no_result_came_with_are_stored_before_the_next_step() -
     journal = await play(effects([response(text("hi"))], side=purse))
     assert [row.purpose for row in journal.batches[0].ledger] == ["tool"]
     assert journal.result().total_cost_usd == 0.2511
+
+
+async def test_what_a_lost_host_may_have_asked_is_estimated_for_each_call_that_asks() -> None:
+    asking = ToolSpec("Ask", "Asks.", {"type": "object"}, read_only=True, asks_model=True)
+    tools = ScriptedToolbox(offered=(asking, LOOK))
+    begun = effects([response(call("a", "Ask"), call("b"), call("c", "Ask"))], tools=tools)
+    journal, run = Journal(), run_info()
+    async with aclosing(run_agent(journal.state(run), begun)) as advances:
+        async for advance in advances:
+            journal.store(run, advance)
+            if advance.state.open_calls:
+                break
+    world = effects(tools=tools, side=Purse())
+    batch = lost_request(journal.state(run), world)
+    assert batch is not None
+    assert [(row.purpose, row.estimated, row.cost_usd) for row in batch.ledger] == [
+        ("tool", True, Decimal("0.25"))
+    ] * 2
+    assert lost_request(journal.state(run), effects(side=Purse())) is None, "no such tool here"

@@ -377,6 +377,9 @@ class NoSideModel:
     async def ask(self, request: SideRequest) -> ModelResponse:
         raise AssertionError(f"nobody was to ask: {request.prompt}")
 
+    def lost(self) -> LedgerRow:
+        raise AssertionError("nobody was to ask")
+
     def allow(self, left_usd: Decimal | None) -> None:
         """Nothing is spent."""
 

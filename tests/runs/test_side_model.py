@@ -127,3 +127,14 @@ async def test_a_model_is_forced_to_a_tool_only_where_it_can_be(
     assert isinstance(side.model, ScriptedModel)
     (request,) = side.model.requests
     assert (request.tool_choice, request.thinking) == (choice if is_forced else None, thinking)
+
+
+def test_a_request_that_a_lost_host_had_under_way_is_estimated_at_a_window() -> None:
+    assert small().lost() == LedgerRow(
+        "small",
+        Usage(input_tokens=25_000),
+        Decimal("0.25"),
+        "tool",
+        http_status=None,
+        estimated=True,
+    )

@@ -26,6 +26,9 @@ class Small:
         blocks: tuple[Block, ...] = tuple(map(parse_block, self.blocks))
         return ModelResponse("msg_1", "small", blocks, "end_turn", None, Usage(), None, 1, 1)
 
+    def lost(self) -> LedgerRow:
+        raise AssertionError("tools do not lose")
+
     def allow(self, left_usd: Decimal | None) -> None:
         raise AssertionError(left_usd)
 

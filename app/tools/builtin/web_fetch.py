@@ -55,6 +55,7 @@ class WebFetchInput(ToolInput):
     input_model=WebFetchInput,
     read_only=True,
     reaches_out=True,
+    asks_model=True,
 )
 async def web_fetch_tool(given: WebFetchInput, context: ToolContext) -> ToolResult:
     """Fetch, read, ask."""
@@ -76,7 +77,7 @@ async def _told(page: Page, given: WebFetchInput, context: ToolContext) -> str:
     status = f"{page.status} {page.reason}".strip()
     if page.moved_to is not None:
         return (
-            "The page has moved to another host, which is not followed by itself.\n"
+            "The page has moved to another place, which is not followed by itself.\n"
             f"Asked for: {page.url}\nMoved to: {page.moved_to}\nStatus: {status}\n\n"
             "If you want that page, call WebFetch again with the new URL and the same prompt."
         )

@@ -43,6 +43,7 @@ class WebSearchInput(ToolInput):
     input_model=WebSearchInput,
     read_only=True,
     reaches_out=True,
+    asks_model=True,
 )
 async def web_search_tool(given: WebSearchInput, context: ToolContext) -> ToolResult:
     """Have the provider search."""
