@@ -1,16 +1,31 @@
 """The first step of a run: take its prompts in, or carry out the command that they are."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 
 from app.agent.command import CLEAR, COMPACT, local_command
 from app.agent.compact_command import Asked, compact_by_command
 from app.agent.effects import Effects
 from app.agent.expansion import expanded
 from app.agent.local_commands import answer, clear
+from app.agent.results import note_entry
 from app.agent.start_step import opening, shell_cwd
 from app.agent.state import Advance, LoopState
 from app.agent.steps import cut_of
+from app.domain.messages import Prompt
+
+GO_ON_TEXT = (
+    "The run before this one was stopped before its task was done. Go on with it from there."
+)
+
+
+def goes_on_after_answer(prompts: Sequence[Prompt], state: LoopState) -> bool:
+    """Say whether the run goes on with a conversation in which the model had the last word.
+
+    A run that follows a background task has no prompt either, but something to tell of.
+    """
+    return not prompts and state.run.follows is None and not state.awaits_model
 
 
 async def begin(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
@@ -23,7 +38,11 @@ async def begin(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
     command = local_command(prompts)
     if command is None or (command.name == COMPACT and cut_of(state, is_asked=True) is None):
         texts = await expanded(prompts, briefing.skills, effects)
-        yield state.after(opening(prompts, state, effects.tools.specs(), effects, briefing, texts))
+        opened = opening(prompts, state, effects.tools.specs(), effects, briefing, texts)
+        if goes_on_after_answer(prompts, state):
+            told = note_entry(GO_ON_TEXT, state, effects, is_synthetic=True)
+            opened = replace(opened, entries=(*opened.entries, told))
+        yield state.after(opened)
     elif command.name == COMPACT:
         asked = Asked(prompts, command.arguments, briefing)
         async with aclosing(compact_by_command(asked, state, effects)) as advances:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from app.agent.offer import encode_spec, offer_of
 from app.agent.prompt import system_texts
 from app.agent.state import LoopState
 from app.compaction.sizes import block_tokens, blocks_tokens, text_tokens
@@ -15,12 +16,13 @@ _HEAD = b'{"type":"'
 
 
 def context_usage(
-    state: LoopState, specs: Sequence[tuple[ToolSpec, bytes]], spend: Spend
+    state: LoopState, specs: Sequence[ToolSpec], spend: Spend, *, has_search: bool
 ) -> ContextUsage:
-    """Give the report. `specs`: each tool with the bytes that requests hold of it."""
+    """Give the report. `specs`: the tools on offer; `has_search`: whether the model has tool search."""
+    offer = offer_of(specs, state.memory, has_search=has_search)
     window = state.run.window
     texts = system_texts(state.run.options.system_prompt)
-    tools = [(spec.name, block_tokens(block)) for spec, block in specs]
+    tools = [(spec.name, block_tokens(encode_spec(spec))) for spec in (*offer.specs, *offer.found)]
     prompt_tokens = text_tokens(texts)
     tool_tokens = sum(tokens for _, tokens in tools)
     parts = _parts(state)

@@ -7,7 +7,6 @@ from app.agent.command import CLEAR, CONTEXT
 from app.agent.context_usage import context_usage
 from app.agent.effects import Effects
 from app.agent.finish_step import plain_usd, result_batch
-from app.agent.offer import encode_spec
 from app.agent.results import synthetic_entry
 from app.agent.start_step import opening
 from app.agent.state import CARRIED, LoopState
@@ -78,8 +77,8 @@ def cost_text(state: LoopState) -> str:
 
 def context_text(state: LoopState, effects: Effects) -> str:
     """Say what fills the conversation's window, by source."""
-    specs = [(spec, encode_spec(spec)) for spec in effects.tools.specs()]
-    usage = context_usage(state, specs, state.spent_before)
+    has_search = effects.models.abilities(state.model).tool_search
+    usage = context_usage(state, effects.tools.specs(), state.spent_before, has_search=has_search)
     head = f"{usage.model}: {usage.totalTokens:,} of {usage.rawMaxTokens:,} tokens"
     lines = [f"{head} ({usage.percentage}%)"]
     lines += [f"- {part.name}: {part.tokens:,}" for part in usage.categories]

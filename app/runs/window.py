@@ -6,7 +6,6 @@ from typing import Any
 
 from app.agent.context_usage import context_usage
 from app.agent.effects import Models
-from app.agent.offer import encode_spec, offer_of
 from app.agent.state import RunInfo
 from app.domain.context_usage import ContextUsage
 from app.domain.tools import ToolSpec
@@ -33,6 +32,4 @@ class WindowReader:
             self.queries.database, tenant_id, session_id, info, spend_of(session.inherited)
         )
         has_search = self.models.abilities(state.model).tool_search
-        offer = offer_of(self.specs(info), state.memory, has_search=has_search)
-        specs = [(spec, encode_spec(spec)) for spec in (*offer.specs, *offer.found)]
-        return context_usage(state, specs, state.spent_before)
+        return context_usage(state, self.specs(info), state.spent_before, has_search=has_search)
