@@ -49,6 +49,7 @@ class Compaction:
             "used_tokens": used_tokens,
             "used_tokens_before": state.used_tokens,
             "dropped_tokens": dropped_tokens,
+            "compactions": state.compactions,
             "carried": CARRIED.dump(state),
         }
         uuids = [*(uuid for message in self.kept for uuid in message.uuids), *state.newer]

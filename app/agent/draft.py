@@ -276,7 +276,8 @@ class Draft:
         self.used_tokens = left["used_tokens"]
         self.dropped_tokens = left["dropped_tokens"]
         self.has_summary = True
-        self.compactions += 1
+        # Earlier ones since the newest response are not among the rows that are folded.
+        self.compactions = left.get("compactions", self.compactions) + 1
         for name, value in self._carrier.load(left["carried"]).items():
             setattr(self, name, value)
         self.memory = self.memory.compacted()

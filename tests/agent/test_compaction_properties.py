@@ -123,3 +123,13 @@ def test_every_field_of_a_state_is_carried_or_known_otherwise() -> None:
     assert {"memory", "responses", "rounds", "has_started"} <= set(CARRIED.names)
     loaded = CARRIED.load(CARRIED.dump(state))
     assert loaded == {name: getattr(state, name) for name in CARRIED.names}
+
+
+def test_two_compactions_without_an_answer_between_are_counted_by_every_host() -> None:
+    too_long = ContextTooLong("prompt is too long", category="invalid_request", status=400)
+    notes = response(text("<summary>notes</summary>"))
+    script = [look(100), look(100), look(100), too_long, notes, too_long, notes]
+    # `play_talk` folds the journal after each batch, and holds it against the live state.
+    talk = Talk([*script, response(text("end"))], [run_info(window=Window(1_000))], ())
+    journal, _, _ = asyncio.run(play_talk(talk))
+    assert journal.result().subtype == "success"
