@@ -6,9 +6,7 @@ from typing import Annotated, Any, Literal
 
 import orjson
 from pydantic import (
-    AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     field_validator,
@@ -64,30 +62,17 @@ UNSUPPORTED_DEFAULTS: Mapping[str, Any] = {
 So a caller can send a dump of its whole options object; anything else is refused by name.
 """
 
-_LATER_MODES = ("plan", "auto")
-
 
 def _unsupported(message: str, option: str | None = None) -> PydanticCustomError:
     context = {"reason": message} if option is None else {"reason": message, "option": option}
     return PydanticCustomError("unsupported_option", "{reason}", context)
 
 
-def _bare_names(rules: list[str]) -> list[str]:
-    for rule in rules:
-        if not rule.replace("_", "").replace("-", "").isalnum():
-            raise _unsupported(f"only bare tool names are supported here, not the rule {rule!r}")
-    return rules
-
-
-def _known_mode(mode: object) -> object:
-    if mode in _LATER_MODES:
-        raise _unsupported(f"the permission mode {mode!r} is not supported")
-    return mode
-
-
 SkillName = Annotated[str, Field(min_length=1, max_length=64)]
 Beta = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-BareNames = Annotated[list[str], AfterValidator(_bare_names)]
+ToolRules = Annotated[list[Annotated[str, Field(max_length=2000)]], Field(max_length=1000)]
+"""Rules such as `Read`, `Bash(npm *)`, `Edit(/src/**)`; whether they are well formed is checked
+where a run is accepted."""
 
 
 def _thinking_within(tokens: object) -> dict[str, object]:
@@ -164,12 +149,17 @@ class AgentOptions(BaseModel):
     to the setting source `project`; the tool `Skill` loads them."""
     tools: list[str] | None = None
     """Exactly these tools are offered. Default: all."""
-    allowed_tools: BareNames = []
-    """Tools that run without approval, by bare name."""
-    disallowed_tools: BareNames = []
-    """Tools that are taken away whatever else is set, by bare name."""
-    permission_mode: Annotated[PermissionMode, BeforeValidator(_known_mode)] = "default"
-    """How calls are decided that no rule covers."""
+    allowed_tools: ToolRules = []
+    """What runs without approval: `Tool`, or `Tool(specifier)` such as `Bash(npm *)`, `Bash(git log:*)`,
+    `Edit(/src/**)`, `Read(//abs/**)`, `WebFetch(domain:example.com)`, `mcp__server__*`."""
+    disallowed_tools: ToolRules = []
+    """What never runs, whatever else is set. A tool that is named whole is not offered. Rules of the
+    service, and those under `permissions.deny` in a project's settings files, come on top."""
+    ask_tools: ToolRules = []
+    """What is put to a person each time, in every permission mode; denied where nobody is asked."""
+    permission_mode: PermissionMode = "default"
+    """How calls are decided that no rule covers. `plan`: what changes something needs an approval.
+    `auto`: a small model answers in a person's place, where the service has one."""
     max_turns: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] | None = None
     """Rounds of tool use after which the run stops with `error_max_turns`."""
     max_budget_usd: Annotated[Decimal, Field(gt=0, le=1_000_000)] | None = None

@@ -6,8 +6,9 @@ from typing import Protocol
 from app.domain.options import AgentOptions
 from app.domain.permissions import Scene
 from app.domain.tools import ToolCall, ToolSpec
-from app.permissions.decide import Permissions, decide
+from app.permissions.decide import decide
 from app.permissions.decision import Allow, Ask, Deny, Verdict, unanswered
+from app.permissions.permissions import NOTHING_SET, Permissions
 
 
 class Asker(Protocol):
@@ -31,10 +32,12 @@ class RuleGate:
 
     permissions: Permissions
     asker: Asker = Nobody()
+    base: Permissions = NOTHING_SET
+    """What no option changes: the rules of others, and the place."""
 
     def adopt(self, options: AgentOptions) -> None:
         """Decide by other options from now on."""
-        self.permissions = Permissions.of(options)
+        self.permissions = Permissions.of(options, self.base)
 
     async def check(self, call: ToolCall, spec: ToolSpec, scene: Scene) -> Verdict:
         decision = decide(call, spec, self.permissions, scene)

@@ -1,15 +1,17 @@
 """What a client's options become: defaults, aliases, ceilings, refusals. Pure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
 from app.agent.effects import Models
 from app.domain.options import AgentOptions
+from app.domain.text import printable
 from app.domain.thinking import misfit
 from app.domain.usage import Usage
 from app.errors import NoProvider, UnpricedBudget, ValidationFailed
+from app.permissions.rules import MalformedRule, parse_rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,8 @@ class Policy:
         """Refuse what no run may have, whatever its model. Raises `ValidationFailed`."""
         self._check_mode(options, allows_bypass=allows_bypass)
         self._check_ceilings(options)
+        for name in ("allowed_tools", "disallowed_tools", "ask_tools"):
+            _check_rules(name, getattr(options, name))
 
     def _fallback(self, options: AgentOptions, model: str) -> str | None:
         if options.fallback_model is None:
@@ -137,6 +141,17 @@ class Policy:
                     f"must be <= {self.ceiling_max_budget_usd}",
                 ),
             )
+
+
+def _check_rules(option: str, rules: Sequence[str]) -> None:
+    for index, rule in enumerate(rules):
+        try:
+            parse_rule(rule)
+        except MalformedRule as error:
+            raise ValidationFailed(
+                f"{option} holds {printable(rule)[:200]!r}, which is no rule: {error}.",
+                errors=_field(f"/options/{option}/{index}", "malformed_rule", str(error)),
+            ) from None
 
 
 def _field(pointer: str, code: str, message: str) -> list[dict[str, str]]:

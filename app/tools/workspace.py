@@ -15,6 +15,7 @@ from app.sandbox.driver import SessionDirs
 from app.tools.beneath import open_beneath
 from app.tools.failures import file_failure, not_a_file
 from app.tools.identity import Identity, acting_as
+from app.tools.links import real_path
 from app.tools.open_file import OpenFile, Version
 from app.tools.paths import View, shown
 
@@ -66,6 +67,10 @@ class Workspace:
     def absolute(self, path: str, cwd: str) -> str:
         """Make what the model wrote absolute and normal; `ToolFailed` for no valid path."""
         return self.view.absolute(path, cwd)
+
+    def real(self, path: str) -> str:
+        """Give where an absolute path leads when links are followed. Never raises."""
+        return real_path(path, self.view, self._root)
 
     def close(self) -> None:
         """Let go of the folders. Further calls open them anew."""

@@ -16,7 +16,8 @@ from app.domain.options import AgentOptions
 from app.domain.tools import ToolSpec
 from app.domain.usage import Usage
 from app.errors import NoProvider, WorkspaceUnavailable
-from app.permissions.decide import Permissions
+from app.permissions.permissions import Permissions
+from app.permissions.place import Place as PermissionPlace
 from app.providers.catalog import ModelCatalog
 from app.providers.registry import DEMO_MODEL, ProviderSet
 from app.runs.asking import PersonAsker
@@ -41,6 +42,7 @@ from app.tools.skills import Shelf
 from app.tools.structured_output import OutputToolbox, output_spec
 from app.tools.tool import Beyond, Tool
 from app.tools.toolbox import Toolbox
+from app.tools.workspace import Workspace
 from app.wiring.folders import Folders
 
 
@@ -130,12 +132,13 @@ class HostParts:
         lease = claim.lease
         place = self.folders.place(work.workspace)
         desk.hold_for(options.actions.hold_seconds)
-        gate = RuleGate(Permissions.of(options), PersonAsker(desk, options.actions))
-        desk.on_options = gate.adopt
         with (
             self.folders.workspace(place) as workspace,
             live_previews(self.hub, self.stamps.clock, lease) as previews,
         ):
+            base = Permissions(place=_place_of(workspace))
+            gate = RuleGate(Permissions.of(options, base), PersonAsker(desk, options.actions), base)
+            desk.on_options = gate.adopt
             disabled = _disabled(self.tools, options)
             shelf = Shelf(
                 workspace,
@@ -201,6 +204,11 @@ class HostParts:
         return self.providers
 
 
+def _place_of(workspace: Workspace) -> PermissionPlace:
+    view = workspace.view
+    return PermissionPlace(view.root, view.home, (view.tmp,), workspace.real)
+
+
 def offered(tools: Sequence[Tool[Any]], options: AgentOptions) -> Sequence[ToolSpec]:
     """Give the tools that a run is offered."""
     disabled = _disabled(tools, options)
@@ -209,7 +217,8 @@ def offered(tools: Sequence[Tool[Any]], options: AgentOptions) -> Sequence[ToolS
 
 def _disabled(tools: Sequence[Tool[Any]], options: AgentOptions) -> frozenset[str]:
     names = {tool.spec.name for tool in tools}
-    removed = set(options.disallowed_tools)
+    rules = Permissions.of(options).rules
+    removed = {name for name in names if rules.bare("deny", [name])}
     if options.tools is not None:
         removed |= names - set(options.tools)
-    return frozenset(removed & names)
+    return frozenset(removed)

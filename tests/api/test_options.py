@@ -277,19 +277,23 @@ async def test_an_option_of_the_sdk_that_is_not_there_yet_is_refused_by_name(
     assert f"'{name}'" in found["detail"]
 
 
-@pytest.mark.parametrize("mode", ["plan", "auto"])
-async def test_permission_modes_of_later_are_unsupported(stage: Stage, mode: str) -> None:
-    body = {"prompt": "x", "options": {"permission_mode": mode}}
-    found = await refused(stage, body, "unsupported_option")
-    assert pointers(found) == ["/options/permission_mode"]
+@pytest.mark.requirement("permissions:rules")
+async def test_a_malformed_rule_is_refused_by_its_place(stage: Stage) -> None:
+    for rule in ("*", "", "Bash(npm", "Read(!x)", "WebFetch(x)", "TaskList(x)"):
+        for name in ("allowed_tools", "disallowed_tools", "ask_tools"):
+            body = {"prompt": "x", "options": {name: ["Read", rule]}}
+            found = await refused(stage, body, "validation_failed")
+            assert pointers(found) == [f"/options/{name}/1"]
+            assert repr(rule) in found["detail"]
 
 
-@pytest.mark.parametrize("name", ["allowed_tools", "disallowed_tools", "disallowedTools"])
-@pytest.mark.parametrize("rule", ["Bash(npm *)", "Read(./secret)", "*", "mcp__a__*", ""])
-async def test_scoped_rules_are_unsupported(stage: Stage, name: str, rule: str) -> None:
-    body = {"prompt": "x", "options": {name: ["Read", rule]}}
-    found = await refused(stage, body, "unsupported_option")
-    assert pointers(found) == [f"/options/{name}"]
+@pytest.mark.requirement("permissions:rules")
+async def test_scoped_rules_and_all_modes_are_taken(stage: Stage) -> None:
+    rules = ["Bash(npm *)", "Read(./secret/**)", "mcp__a__*", "WebFetch(domain:example.com)"]
+    options = {"allowed_tools": rules, "disallowedTools": rules[1:], "ask_tools": rules[:1]}
+    run = await stage.run(options={**options, "permission_mode": "plan"})
+    assert run["options"]["ask_tools"] == rules[:1]
+    assert run["options"]["permission_mode"] == "plan"
 
 
 def camel(name: str) -> str:

@@ -43,8 +43,8 @@ from app.domain.thinking import Abilities
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
 from app.domain.usage import LedgerRow, ModelLimits, Spend, Usage
 from app.errors import ModelError
-from app.permissions.decide import Permissions
 from app.permissions.decision import Allow, Deny, Verdict
+from app.permissions.permissions import Permissions
 from app.runs.gate import RuleGate
 
 SESSION = "5e551000-0000-4000-8000-000000000000"

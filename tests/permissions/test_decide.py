@@ -7,19 +7,26 @@ from hypothesis import strategies as st
 from app.domain.options import AgentOptions
 from app.domain.permissions import HookVerdict, Scene
 from app.domain.tools import ToolCall, ToolSpec
-from app.permissions.decide import Permissions, decide
+from app.permissions.decide import decide
 from app.permissions.decision import Allow, Ask, Author, Decision, Deny, unanswered
+from app.permissions.permissions import Permissions
 
 READ = ToolSpec("Read", "", {}, read_only=True)
 EDIT = ToolSpec("Edit", "", {}, edits_files=True)
 BASH = ToolSpec("Bash", "", {})
+INPUTS = {
+    "Read": {"file_path": "a"},
+    "Edit": {"file_path": "a"},
+    "Bash": {"command": "make"},
+    "Question": {},
+}
 SPECS = (READ, EDIT, BASH)
 MODES = ("default", "acceptEdits", "dontAsk", "bypassPermissions")
 
 
 def decided(spec: ToolSpec, hook: HookVerdict | None = None, **options: object) -> Decision:
     permissions = Permissions.of(AgentOptions.model_validate(options))
-    return decide(ToolCall("a", spec.name, {}), spec, permissions, Scene(hook=hook))
+    return decide(ToolCall("a", spec.name, INPUTS[spec.name]), spec, permissions, Scene(hook=hook))
 
 
 @pytest.mark.requirement("permissions:modes")
@@ -32,7 +39,7 @@ def decided(spec: ToolSpec, hook: HookVerdict | None = None, **options: object) 
         ("bypassPermissions", {"Read": "mode", "Edit": "mode", "Bash": "mode"}),
     ],
 )
-def test_a_mode_decides_what_no_rule_names(mode: str, allowed: dict[str, str]) -> None:
+def test_a_mode_decides_for_tools_as_a_whole(mode: str, allowed: dict[str, str]) -> None:
     found = {spec.name: decided(spec, permission_mode=mode) for spec in SPECS}
     assert {n: d.reason for n, d in found.items() if isinstance(d, Allow)} == allowed
     assert {d.reason for d in found.values() if isinstance(d, Deny)} <= {"mode"}
@@ -57,7 +64,9 @@ def test_an_allow_rule_lets_its_tool_run_in_every_mode(mode: str) -> None:
 
 
 def test_an_allow_rule_is_named_as_the_reason() -> None:
-    assert decided(BASH, allowed_tools=["Bash"]) == Allow("rule", Author("rule", "Bash"))
+    assert decided(BASH, allowed_tools=["Bash"]) == Allow(
+        "rule", Author("rule", "options: allow Bash")
+    )
 
 
 def test_want_of_somebody_to_ask_and_a_mode_that_never_asks_read_differently() -> None:

@@ -1,0 +1,45 @@
+"""What decides about a run's calls, but for hooks and people: its mode, its rules, its place."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from app.domain.options import AgentOptions
+from app.domain.permissions import Behavior, PermissionMode
+from app.permissions.place import Place
+from app.permissions.rules import Rules, RuleSource, compiled, parse_rule
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    """Mode, rules, place. A change gives a new one."""
+
+    mode: PermissionMode = "default"
+    rules: Rules = field(default_factory=Rules)
+    place: Place = field(default_factory=Place)
+
+    @staticmethod
+    def of(options: AgentOptions, base: "Permissions | None" = None) -> "Permissions":
+        """Lay the mode and the rules of a run's options over what no option changes.
+
+        Raises `MalformedRule`; options that were accepted have none.
+        """
+        now = replace(base or NOTHING_SET, mode=options.permission_mode)
+        given: Sequence[tuple[Behavior, list[str]]] = (
+            ("allow", options.allowed_tools),
+            ("deny", options.disallowed_tools),
+            ("ask", options.ask_tools),
+        )
+        for behavior, texts in given:
+            now = now.with_rules(behavior, texts, "options")
+        return now
+
+    def with_rules(
+        self, behavior: Behavior, texts: Iterable[str], source: RuleSource
+    ) -> "Permissions":
+        """Add rules. Raises `MalformedRule`."""
+        root, home = self.place.root, self.place.home
+        new = [compiled(parse_rule(text), behavior, source, root=root, home=home) for text in texts]
+        return replace(self, rules=Rules((*self.rules.all, *new))) if new else self
+
+
+NOTHING_SET = Permissions()

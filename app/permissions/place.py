@@ -1,0 +1,78 @@
+"""Where a run works, as far as permissions care: its folders, and where links lead."""
+
+import posixpath
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from app.permissions.path_rules import absolute, beneath
+
+_PROTECTED_FOLDERS = frozenset({".git", ".claude", ".husky", ".vscode", ".idea"})
+_PROTECTED_FILES = frozenset(
+    [
+        ".bashrc",
+        ".bash_profile",
+        ".bash_login",
+        ".bash_logout",
+        ".bash_aliases",
+        ".profile",
+        ".zshrc",
+        ".zprofile",
+        ".zshenv",
+        ".gitconfig",
+        ".gitmodules",
+        ".mcp.json",
+        ".ripgreprc",
+        ".npmrc",
+        ".envrc",
+    ]
+)
+
+
+def _unlinked(path: str) -> str:
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The session's folders, in the agent's view."""
+
+    root: str = "/workspace"
+    home: str = "/home/agent"
+    extra: tuple[str, ...] = ("/tmp",)  # noqa: S108 - inside the sandbox
+    """Further folders of the session that may be read and written like the root."""
+    real: Callable[[str], str] = _unlinked
+    """Gives where an absolute path leads when links are followed. Never raises; may look at the
+    disk. The path need not be normal."""
+
+    def absolute(self, path: str, cwd: str | None) -> str:
+        """Make a path absolute and normal. It may still be a link."""
+        return absolute(path, cwd or self.root, self.home)
+
+    def forms(self, path: str, cwd: str | None) -> tuple[str, ...]:
+        """Give an absolute path as it is written, and where it leads if that is elsewhere."""
+        written = self.absolute(path, cwd)
+        # `..` behind a link leads where the link's target lies, not where the link does.
+        joined = posixpath.join(cwd or self.root, path) if ".." in path else written
+        real = self.real(joined)
+        return (written,) if real == written else (written, real)
+
+    def is_writable(self, forms: Iterable[str]) -> bool:
+        """Say whether a path lies where a run works."""
+        return _is_in(forms, (self.root, *self.extra))
+
+    def is_readable(self, forms: Iterable[str]) -> bool:
+        """Say whether a path lies in one of the session's folders."""
+        return _is_in(forms, (self.root, self.home, *self.extra))
+
+
+def is_protected(forms: Iterable[str]) -> bool:
+    """Say whether a change there changes what programs do later: settings, hooks, start files."""
+    for form in forms:
+        parts = form.split("/")
+        if parts[-1] in _PROTECTED_FILES or not _PROTECTED_FOLDERS.isdisjoint(parts):
+            return True
+    return False
+
+
+def _is_in(forms: Iterable[str], folders: tuple[str, ...]) -> bool:
+    return all(any(beneath(form, folder) is not None for folder in folders) for form in forms)

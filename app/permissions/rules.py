@@ -1,0 +1,211 @@
+"""Rules: `Tool`, `Tool(specifier)`. What they look like, where they come from, what they cover."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit
+
+from app.domain.permissions import Behavior, RuleValue
+from app.permissions.command_rules import CommandPattern
+from app.permissions.path_rules import PathPattern
+
+RuleSource = Literal["operator", "tenant", "options", "project", "local"]
+MAX_RULE_CHARS = 2_000
+READING = frozenset({"Read", "Glob", "Grep"})
+EDITING = frozenset({"Edit", "Write", "NotebookEdit"})
+_NAMED = {"Agent": ("subagent_type",), "Task": ("subagent_type",), "Skill": ("skill", "command")}
+"""Tools whose specifier is a name, and the properties of the input that hold it."""
+_TOOL = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_MCP = re.compile(r"mcp__[A-Za-z0-9_.-]*\*?")
+_DOMAIN = re.compile(
+    r"domain:(\*|(\*\.)?[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*)"
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+_ODD_URL = re.compile(r"[\\\x00-\x20\x7f]")
+
+
+class MalformedRule(ValueError):
+    """The text is no rule; the message says why."""
+
+
+def parse_rule(text: str) -> RuleValue:
+    """Read a rule. Raises `MalformedRule`."""
+    if len(text) > MAX_RULE_CHARS:
+        raise MalformedRule(f"a rule is at most {MAX_RULE_CHARS} characters long")
+    if _CONTROL.search(text):
+        raise MalformedRule("it holds a control character")
+    name, paren, rest = text.strip().partition("(")
+    if not _TOOL.fullmatch(name) and not _MCP.fullmatch(name):
+        raise MalformedRule("it must be a tool's name, or Tool(specifier)")
+    if not paren:
+        return RuleValue(toolName=name)
+    if not rest.endswith(")"):
+        raise MalformedRule("the parenthesis is not closed at its end")
+    specifier = rest[:-1].strip()
+    if specifier in ("", "*"):
+        return RuleValue(toolName=name)
+    _check_specifier(name, specifier)
+    return RuleValue(toolName=name, ruleContent=specifier)
+
+
+def _check_specifier(tool: str, specifier: str) -> None:
+    if tool == "WebFetch":
+        if not _DOMAIN.fullmatch(specifier.lower()):
+            raise MalformedRule("WebFetch takes domain:<host>, such as domain:*.example.com")
+    elif tool in READING | EDITING:
+        if specifier.startswith("!"):
+            raise MalformedRule("a path pattern cannot be negated")
+        is_open = specifier.count("[") != specifier.count("]")
+        if is_open or not PathPattern(specifier, "/", "/").is_valid:
+            raise MalformedRule("it is no valid path pattern")
+    elif tool != "Bash" and tool not in _NAMED:
+        raise MalformedRule(f"{tool} takes no specifier")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule of a run, ready to be matched."""
+
+    value: RuleValue
+    behavior: Behavior
+    source: RuleSource
+    command: CommandPattern | None = None
+    path: PathPattern | None = None
+
+    @property
+    def tool(self) -> str:
+        return self.value.toolName
+
+    @property
+    def is_bare(self) -> bool:
+        return self.value.ruleContent is None
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.behavior} {self.value}"
+
+    def names(self, names: Iterable[str]) -> bool:
+        """Say whether the rule is about a tool of one of these names."""
+        return any(covers_name(self.tool, name) for name in names)
+
+
+def covers_name(pattern: str, name: str) -> bool:
+    """Match a tool's name: exactly, or `mcp__server`, `mcp__server__*`, `mcp__*`."""
+    if pattern == name:
+        return True
+    if not pattern.startswith("mcp__"):
+        return False
+    if pattern.endswith("*"):
+        return name.startswith(pattern[:-1])
+    return pattern.count("__") == 1 and name.startswith(f"{pattern}__")
+
+
+class Rules:
+    """The rules of a run, sorted by what they are about."""
+
+    def __init__(self, rules: Iterable[Rule] = ()) -> None:
+        self.all = tuple(rules)
+        self._commands: dict[Behavior, dict[str | None, list[Rule]]] = {
+            "allow": {},
+            "deny": {},
+            "ask": {},
+        }
+        for rule in self.all:
+            if rule.command is not None:
+                buckets = self._commands[rule.behavior]
+                buckets.setdefault(rule.command.first_word, []).append(rule)
+        self._paths = {
+            behavior: [rule for rule in self.all if rule.behavior == behavior and rule.path]
+            for behavior in ("allow", "deny", "ask")
+        }
+
+    def bare(self, behavior: Behavior, names: Iterable[str]) -> Rule | None:
+        """Give the first rule that covers every use of a tool."""
+        wanted = set(names)
+        return next(
+            (
+                rule
+                for rule in self.all
+                if rule.behavior == behavior and rule.is_bare and rule.names(wanted)
+            ),
+            None,
+        )
+
+    def commands(self, behavior: Behavior) -> Sequence[Rule]:
+        """Give the rules for single commands."""
+        return [rule for bucket in self._commands[behavior].values() for rule in bucket]
+
+    def command(self, behavior: Behavior, text: str) -> Rule | None:
+        """Give the rule that covers the text of a command."""
+        buckets = self._commands[behavior]
+        if not buckets:
+            return None
+        first = text.split(None, 1)[0] if text.strip() else ""
+        for bucket in (buckets.get(first, ()), buckets.get(None, ())):
+            for rule in bucket:
+                if rule.command is not None and rule.command.matches(text):
+                    return rule
+        return None
+
+    def paths(self, behavior: Behavior, tools: Iterable[str]) -> Sequence[Rule]:
+        """Give the path rules of these tools."""
+        wanted = set(tools)
+        return [rule for rule in self._paths[behavior] if rule.tool in wanted]
+
+    def host(self, behavior: Behavior, url: object) -> Rule | None:
+        """Give the WebFetch rule that covers a URL's host; for a URL that is none, no allow rule."""
+        host = host_of(url)
+        for rule in self.all:
+            if rule.behavior == behavior and rule.tool == "WebFetch" and rule.value.ruleContent:
+                domain = rule.value.ruleContent.lower().removeprefix("domain:")
+                if host is None and behavior != "allow":
+                    return rule
+                if host is not None and _is_in(host, domain):
+                    return rule
+        return None
+
+    def named(self, behavior: Behavior, tool: str, given: object) -> Rule | None:
+        """Give the rule of a tool whose specifier is a name, such as `Skill(review)`."""
+        if tool not in _NAMED or not isinstance(given, dict):
+            return None
+        names = {given.get(key) for key in _NAMED[tool]}
+        for rule in self.all:
+            if rule.behavior == behavior and rule.tool == tool and rule.value.ruleContent in names:
+                return rule
+        return None
+
+
+def host_of(url: object) -> str | None:
+    """Give a URL's host; None for what programs may read in different ways."""
+    if not isinstance(url, str) or _ODD_URL.search(url):
+        return None
+    try:
+        parts = urlsplit(url if "://" in url else f"https://{url}")
+        host = parts.hostname
+    except ValueError:
+        return None
+    if parts.scheme not in ("http", "https") or not host or "%" in host:
+        return None
+    return host.rstrip(".").lower() or None
+
+
+def _is_in(host: str, domain: str) -> bool:
+    if domain == "*":
+        return True
+    if domain.startswith("*."):
+        return host.endswith(domain[1:])
+    return host == domain
+
+
+def compiled(
+    value: RuleValue, behavior: Behavior, source: RuleSource, *, root: str, home: str
+) -> Rule:
+    """Make a rule ready; `root` and `home` are what path patterns stand on."""
+    specifier = value.ruleContent
+    if specifier is None:
+        return Rule(value, behavior, source)
+    if value.toolName == "Bash":
+        return Rule(value, behavior, source, command=CommandPattern(specifier))
+    if value.toolName in READING | EDITING:
+        return Rule(value, behavior, source, path=PathPattern(specifier, root, home))
+    return Rule(value, behavior, source)

@@ -1,0 +1,167 @@
+"""Commands that run others: those a rule for the inner one reaches through, and all the rest."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from app.permissions.commands import DURATION
+from app.permissions.shell import Command
+from app.permissions.shell_words import Word
+
+_ASSIGNS = re.compile(r"\w+=")
+_MAX_INNER = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Wrapper:
+    """A command that runs another: its options before that one."""
+
+    flags: re.Pattern[str]
+    with_value: re.Pattern[str] | None = None
+    """Options whose value is the next word."""
+    operands: re.Pattern[str] | None = None
+    """A word that stands before the command."""
+
+
+_ALLOWED_WRAPPERS: Mapping[str, _Wrapper] = {
+    "timeout": _Wrapper(
+        re.compile(r"--foreground|--preserve-status|-v|--(signal|kill-after)=\S+"),
+        re.compile(r"-[sk]"),
+        DURATION,
+    ),
+    "nice": _Wrapper(re.compile(r"-\d+|-n-?\d+|--adjustment=-?\d+"), re.compile(r"-n")),
+    "nohup": _Wrapper(re.compile(r"(?!)")),
+    "time": _Wrapper(re.compile(r"-p")),
+    "stdbuf": _Wrapper(re.compile(r"-[ioe]([0L]|\d+)"), re.compile(r"-[ioe]")),
+    "xargs": _Wrapper(
+        re.compile(r"-[0rt]+|-[nPL]\d+|-I\S+|-d\S+|--null|--no-run-if-empty"),
+        re.compile(r"-[nPLId]"),
+    ),
+}
+_RUNNERS = frozenset(
+    [
+        "timeout",
+        "nice",
+        "nohup",
+        "time",
+        "stdbuf",
+        "xargs",
+        "sudo",
+        "doas",
+        "env",
+        "command",
+        "builtin",
+        "exec",
+        "coproc",
+        "setsid",
+        "ionice",
+        "chroot",
+        "unshare",
+        "nsenter",
+        "busybox",
+        "chronic",
+        "watch",
+        "parallel",
+        "catchsegv",
+        "strace",
+        "ltrace",
+        "taskset",
+        "flock",
+        "su",
+        "runuser",
+        "script",
+        "eatmydata",
+        "fakeroot",
+    ]
+)
+_SHELLS = frozenset(["sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash", "busybox"])
+
+
+def unwrapped(words: Sequence[Word]) -> tuple[Sequence[Word], bool]:
+    """Drop the wrappers that a rule reaches through; say whether `xargs` was among them."""
+    adds_words = False
+    while words and (wrapper := _ALLOWED_WRAPPERS.get(words[0].text or "")):
+        at = 1
+        while at < len(words) and (text := words[at].text) is not None and text.startswith("-"):
+            if wrapper.flags.fullmatch(text):
+                at += 1
+            elif wrapper.with_value and wrapper.with_value.fullmatch(text):
+                at += 2
+            else:
+                return words, adds_words
+        if wrapper.operands:
+            if at >= len(words) or not wrapper.operands.fullmatch(words[at].text or ""):
+                return words, adds_words
+            at += 1
+        if at >= len(words):
+            return words, adds_words
+        adds_words = adds_words or words[0].text == "xargs"
+        words = words[at:]
+    return words, adds_words
+
+
+def inner_commands(words: Sequence[Word]) -> list[Sequence[Word]]:
+    """Give what a command may run, itself first: too much rather than too little.
+
+    Each is an end of `words`. One of unknown name comes last when there are too many.
+    """
+    starts, found = [0], []
+    seen = {0}
+    while starts:
+        inner = words[starts.pop() :]
+        found.append(inner)
+        if len(found) > _MAX_INNER:
+            return [*found, [Word("", None)]]
+        for start in _starts(inner):
+            at = len(words) - len(inner) + start
+            if at not in seen:
+                seen.add(at)
+                starts.append(at)
+    return found
+
+
+def _starts(words: Sequence[Word]) -> list[int]:
+    """Give where the command may begin that a command runs."""
+    name = base_name(words[0]) if words else None
+    if name not in _RUNNERS:
+        return []
+    starts = [
+        index
+        for index, word in enumerate(words[: _MAX_INNER + 1])
+        if index and not word.is_flag and not _ASSIGNS.match(word.text or "")
+    ]
+    takes_operand = name in ("timeout", "flock", "chroot", "taskset", "su")
+    return starts[:1] if starts[:1] == [1] and not takes_operand else starts
+
+
+@dataclass(frozen=True, slots=True)
+class InnerScript:
+    """A script that a command hands to a shell."""
+
+    text: str | None
+    """None when only the shell knows it."""
+
+
+def script_of(command: Command, words: Sequence[Word]) -> InnerScript | None:
+    """Give the script of `bash -c …`, `eval …`, or of a shell that reads one; None without."""
+    name = base_name(words[0]) if words else None
+    given = words[1:]
+    if name == "eval":
+        texts = [word.text for word in given]
+        return InnerScript(None if None in texts else " ".join(text or "" for text in texts))
+    if name not in _SHELLS:
+        return None
+    for index, word in enumerate(given):
+        if word.text is None:
+            return InnerScript(None)
+        if re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", word.text):
+            rest = [after for after in given[index + 1 :] if not after.is_flag]
+            return InnerScript(rest[0].text if rest else None)
+        if not word.is_flag:
+            return None
+    return InnerScript(None) if command.reads_stdin or command.redirects else None
+
+
+def base_name(word: Word) -> str | None:
+    """Give a program's name without its folder; None when only the shell knows it."""
+    return None if word.text is None else word.text.rpartition("/")[2]

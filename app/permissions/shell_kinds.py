@@ -1,0 +1,126 @@
+"""Kinds of nodes in the grammar of bash, as far as permissions tell them apart."""
+
+PLAIN = frozenset(
+    [
+        "program",
+        "list",
+        "pipeline",
+        "command",
+        "command_name",
+        "redirected_statement",
+        "file_redirect",
+        "heredoc_redirect",
+        "heredoc_start",
+        "heredoc_body",
+        "heredoc_end",
+        "word",
+        "number",
+        "string",
+        "string_content",
+        "raw_string",
+        "concatenation",
+        "comment",
+        "variable_assignment",
+        "variable_name",
+        "file_descriptor",
+        "if_statement",
+        "elif_clause",
+        "else_clause",
+        "negated_command",
+        "test_command",
+        "unary_expression",
+        "binary_expression",
+        "test_operator",
+    ]
+)
+"""Named nodes that hide nothing: rules for commands reach into them."""
+PLAIN_TOKENS = frozenset(
+    [
+        "&&",
+        "||",
+        ";",
+        "|",
+        "|&",
+        "\n",
+        "if",
+        "then",
+        "elif",
+        "else",
+        "fi",
+        "!",
+        "[",
+        "]",
+        "[[",
+        "]]",
+        "=",
+        "==",
+        "!=",
+        "=~",
+        "<",
+        ">",
+        ">>",
+        "<>",
+        ">|",
+        "&>",
+        "&>>",
+        ">&",
+        "<&",
+        "<<",
+        "<<-",
+        "<<<",
+        "-a",
+        "-o",
+        '"',
+    ]
+)
+"""Tokens of such nodes."""
+RESERVED = frozenset(
+    [
+        "{",
+        "}",
+        "!",
+        "if",
+        "then",
+        "elif",
+        "else",
+        "fi",
+        "for",
+        "while",
+        "until",
+        "do",
+        "done",
+        "case",
+        "esac",
+        "select",
+        "function",
+        "in",
+        "[[",
+        "]]",
+    ]
+)
+"""Words that the shell takes for no command's name."""
+LEAVES = frozenset(
+    {"string", "raw_string", "ansi_c_string", "comment", "heredoc_body", "heredoc_content"}
+)
+"""Nodes whose text is one token, whatever they hold."""
+NAMES = {
+    "subshell": "a subshell",
+    "command_substitution": "a command substitution",
+    "process_substitution": "a process substitution",
+    "simple_expansion": "a variable",
+    "expansion": "a variable",
+    "arithmetic_expansion": "arithmetic",
+    "for_statement": "a loop",
+    "c_style_for_statement": "a loop",
+    "while_statement": "a loop",
+    "case_statement": "a case statement",
+    "function_definition": "a function",
+    "compound_statement": "a group of commands",
+    "declaration_command": "a declaration",
+    "unset_command": "a declaration",
+    "variable_assignment": "an assignment",
+    "ansi_c_string": "a string with escapes",
+    "herestring_redirect": "a here-string",
+    "&": "a background command",
+}
+"""Constructs in words, for the person who is asked."""

@@ -1,0 +1,89 @@
+"""The tables of modes and rules hold, row by row; and what holds for every call."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from tests.permissions.tables import (
+    ALLOW,
+    DENY,
+    MATRIX,
+    MODES,
+    UNSURE,
+    Call,
+    answer,
+    decided,
+    letter,
+)
+
+
+def named(call: Call) -> str:
+    return f"{call[0]} {next(iter(call[1].values()), '')!s:.60}"
+
+
+@pytest.mark.requirement("permissions:modes")
+@pytest.mark.parametrize(
+    ("letters", "call"),
+    [pytest.param(letters, call, id=named(call)) for letters, calls in MATRIX for call in calls],
+)
+def test_a_mode_decides_what_no_rule_names(letters: str, call: Call) -> None:
+    found = "".join(letter(decided(call, permission_mode=mode)) for mode in MODES)
+    assert found == letters
+
+
+@pytest.mark.requirement("permissions:rules")
+@pytest.mark.parametrize(("rule", "allowed", "others"), ALLOW, ids=[row[0] for row in ALLOW])
+def test_an_allow_rule_covers_what_it_says_and_nothing_else(
+    rule: str, allowed: list[Call], others: list[Call]
+) -> None:
+    found = {named(call): letter(decided(call, allowed_tools=[rule])) for call in allowed}
+    assert found == dict.fromkeys(found, "A")
+    found = {named(call): letter(decided(call, allowed_tools=[rule])) for call in others}
+    assert found == dict.fromkeys(found, "?")
+
+
+@pytest.mark.requirement("permissions:rules")
+@pytest.mark.parametrize(("rule", "allow", "denied", "others"), DENY, ids=[row[0] for row in DENY])
+def test_a_deny_rule_beats_allow_rules_and_every_mode(
+    rule: str, allow: list[str], denied: list[Call], others: list[Call]
+) -> None:
+    rules: Mapping[str, object] = {"allowed_tools": allow, "disallowed_tools": [rule]}
+    for mode in MODES:
+        found = {named(c): letter(decided(c, permission_mode=mode, **rules)) for c in denied}  # type: ignore[arg-type]  # options
+        assert found == dict.fromkeys(found, "D")
+    found = {named(call): letter(decided(call, **rules)) for call in others}  # type: ignore[arg-type]  # options
+    assert found == dict.fromkeys(found, "A")
+
+
+@pytest.mark.requirement("permissions:rules")
+@pytest.mark.parametrize(("rule", "call"), UNSURE, ids=[named(call) for _, call in UNSURE])
+def test_a_command_that_hides_whether_a_deny_rule_reaches_it_is_asked_in_every_mode(
+    rule: str, call: Call
+) -> None:
+    found = {
+        mode: letter(
+            decided(call, permission_mode=mode, allowed_tools=["Bash"], disallowed_tools=[rule])
+        )
+        for mode in MODES
+    }
+    assert found == {**dict.fromkeys(MODES, "?"), "dontAsk": "D"}
+
+
+@pytest.mark.requirement("permissions:rules")
+@pytest.mark.parametrize(("rule", "allow", "denied", "others"), DENY, ids=[row[0] for row in DENY])
+def test_an_ask_rule_is_asked_in_every_mode_and_denied_where_nobody_is_asked(
+    rule: str, allow: list[str], denied: list[Call], others: list[Call]
+) -> None:
+    del others
+    for mode in MODES:
+        found = {
+            letter(decided(c, permission_mode=mode, allowed_tools=allow, ask_tools=[rule]))
+            for c in denied
+        }
+        assert found == ({"D"} if mode == "dontAsk" else {"?"})
+
+
+def test_a_denial_says_what_was_denied() -> None:
+    found = answer(("Bash", {"command": "rm zz"}), disallowed_tools=["Bash(rm:*)"])
+    assert letter(found) == "D"
+    assert "Permission to use Bash with command rm zz has been denied." in str(found)
