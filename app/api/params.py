@@ -1,8 +1,10 @@
 """Parameters that routes share: what they are called, what they may be, what they mean."""
 
+from datetime import datetime
 from typing import Annotated, Literal
 
 from fastapi import Depends, Header, Query, Request
+from pydantic import AfterValidator, AwareDatetime
 
 from app.api.schemas.common import LONGEST_WAIT_S
 from app.api.schemas.runs import RunStatus
@@ -24,6 +26,17 @@ SearchText = Annotated[
         description='Words that must all be there; "in quotes" in a row; `or`, `-without`.',
     ),
 ]
+
+
+def _of_our_days(at: datetime) -> datetime:
+    if not 1970 <= at.year < 3000:  # the database's calendar has an end
+        raise ValueError("must be a time from 1970 to 2999")
+    return at
+
+
+_Time = Annotated[AwareDatetime, AfterValidator(_of_our_days)]
+CreatedAfter = Annotated[_Time | None, Query(description="Made then, or later.")]
+CreatedBefore = Annotated[_Time | None, Query(description="Made before then.")]
 View = Annotated[
     Literal["full", "active"],
     Query(description="All messages, or those that the model still sees after compactions."),

@@ -32,6 +32,26 @@ class Link(_Read):
     isMeta: bool = False  # noqa: N815
 
 
+class Segment(_Read):
+    """The messages that a compaction kept, from `headUuid` to `tailUuid`, behind its summary."""
+
+    headUuid: Uuid  # noqa: N815
+    anchorUuid: Uuid  # noqa: N815
+    tailUuid: Uuid  # noqa: N815
+
+
+class CompactMetadata(_Read):
+    preservedSegment: Segment | None = None  # noqa: N815
+
+
+class Boundary(_Read):
+    """Where a conversation was compacted: the chain begins anew, with a summary."""
+
+    type: Literal["system"]
+    subtype: Literal["compact_boundary"]
+    compactMetadata: CompactMetadata = CompactMetadata()  # noqa: N815
+
+
 class UserTurn(_Read):
     role: Literal["user"]
     content: str | list[Block]

@@ -5,7 +5,7 @@ import logging
 from dataclasses import dataclass
 
 from app.store.engine import TROUBLE, Database
-from app.store.search import index_messages, index_prompts
+from app.store.search import index_copies, index_messages, index_prompts
 
 log = logging.getLogger(__name__)
 
@@ -31,4 +31,6 @@ class Indexer:
         while await index_prompts(self.database):
             pass
         while await index_messages(self.database):
+            pass
+        while await index_copies(self.database):
             pass

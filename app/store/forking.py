@@ -42,7 +42,8 @@ WITH copied AS (
   RETURNING seq),
 s AS (
   UPDATE sessions SET parent_id = :parent, forked_at = clock_timestamp(),
-    inherited = CAST(:inherited AS jsonb), last_seq = 2 + (SELECT count(*) FROM copied)
+    inherited = CAST(:inherited AS jsonb), last_seq = 2 + (SELECT count(*) FROM copied),
+    copied_to_seq = 1 + (SELECT count(*) FROM copied)
   WHERE tenant_id = :tenant AND id = :id RETURNING last_seq)
 INSERT INTO journal (tenant_id, session_id, seq, kind, type, body)
 SELECT :tenant, :id, last_seq, 'service', 'session.forked', :forked FROM s"""

@@ -43,7 +43,8 @@ async def import_session(
         last_seq += len(some)
     await connection.execute(
         sql(
-            """UPDATE sessions SET last_seq = :last_seq, inherited = CAST(:inherited AS jsonb)
+            """UPDATE sessions SET last_seq = :last_seq, copied_to_seq = :last_seq,
+                 inherited = CAST(:inherited AS jsonb)
                WHERE tenant_id = :tenant AND id = :session"""
         ),
         {

@@ -97,6 +97,8 @@ async def list_runs(
     descending: bool,
     statuses: Sequence[str] = (),
     result_subtypes: Sequence[str] = (),
+    created_after: datetime | None = None,
+    created_before: datetime | None = None,
 ) -> Sequence[RunRow]:
     """Give up to `limit` runs by creation time, beyond the key `after`."""
     compare, order = ("<", "DESC") if descending else (">", "ASC")
@@ -108,6 +110,12 @@ async def list_runs(
     if after is not None:
         where += f"AND (r.created_at, r.id) {compare} (:at, :id) "
         values |= {"at": after[0], "id": after[1]}
+    if created_after is not None:
+        where += "AND r.created_at >= :created_after "
+        values["created_after"] = created_after
+    if created_before is not None:
+        where += "AND r.created_at < :created_before "
+        values["created_before"] = created_before
     if statuses:
         where += "AND r.status = ANY(:statuses) "
         values["statuses"] = list(statuses)

@@ -2,7 +2,7 @@
 
 A row of `search` holds the words of one message, or, with seq 0, of a session's title and first
 prompt. Whoever has time takes runs that are not in it yet (`runs.searched`: 1 when the prompt is,
-2 when the messages are), so that nothing is missing after a crash, and an append costs nothing.
+2 when the messages are) and copies (`sessions.copied_to_seq`), so that nothing is missing after a crash, and an append costs nothing.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import asyncpg
 import orjson
+from asyncpg.pool import PoolConnectionProxy
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.engine import Database, sql
@@ -108,35 +110,76 @@ async def index_messages(database: Database) -> bool:
         )
         if run is None:
             return False
-        after, has_more = run["first_seq"] - 1, True
-        while has_more:
-            page = await read_page(
-                database,
-                run["tenant_id"],
-                run["session_id"],
-                after=after,
-                up_to=run["last_seq"],
-                of="messages",
-            )
-            said = [row for row in page.rows if row.run_id == run["id"] and row.type in _SAID]
-            await connection.execute(
-                """INSERT INTO search (tenant_id, session_id, seq, words, at)
-                   SELECT $1, $2, n, to_tsvector('simple', t), a
-                   FROM unnest($3::bigint[], $4::text[], $5::timestamptz[]) AS m(n, t, a)
-                   ON CONFLICT DO NOTHING""",
-                run["tenant_id"],
-                run["session_id"],
-                [row.seq for row in said],
-                [text_of(row.body) for row in said],
-                [row.at for row in said],
-            )
-            has_more, after = page.has_more, page.rows[-1].seq if page.rows else after
+        place = _Place(run["tenant_id"], run["session_id"], run["id"])
+        await _take_in(
+            database, connection, place, after=run["first_seq"] - 1, up_to=run["last_seq"]
+        )
         await connection.execute(
             "UPDATE runs SET searched = 2 WHERE tenant_id = $1 AND id = $2",
             run["tenant_id"],
             run["id"],
         )
     return True
+
+
+async def index_copies(database: Database) -> bool:
+    """Take in what came with one fork or import; False when none is left.
+
+    The session's row is not locked meanwhile, since its runs need it: hosts agree by a lock of
+    their own.
+    """
+    async with database.raw.acquire() as connection, connection.transaction():
+        copy = await connection.fetchrow(
+            """SELECT tenant_id, id, copied_to_seq FROM sessions WHERE copied_to_seq IS NOT NULL
+                 AND pg_try_advisory_xact_lock(hashtextextended(tenant_id || ' ' || id, 1))
+               LIMIT 1"""
+        )
+        if copy is None:
+            return False
+        place = _Place(copy["tenant_id"], copy["id"], None)
+        await _take_in(database, connection, place, after=0, up_to=copy["copied_to_seq"])
+        await connection.execute(
+            "UPDATE sessions SET copied_to_seq = NULL WHERE tenant_id = $1 AND id = $2",
+            copy["tenant_id"],
+            copy["id"],
+        )
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    tenant_id: str
+    session_id: str
+    run_id: str | None
+    """None: messages that belong to no run of the session."""
+
+
+async def _take_in(
+    database: Database,
+    connection: "PoolConnectionProxy[asyncpg.Record]",
+    place: _Place,
+    *,
+    after: int,
+    up_to: int,
+) -> None:
+    has_more = True
+    while has_more:
+        page = await read_page(
+            database, place.tenant_id, place.session_id, after=after, up_to=up_to, of="messages"
+        )
+        said = [row for row in page.rows if row.run_id == place.run_id and row.type in _SAID]
+        await connection.execute(
+            """INSERT INTO search (tenant_id, session_id, seq, words, at)
+               SELECT $1, $2, n, to_tsvector('simple', t), a
+               FROM unnest($3::bigint[], $4::text[], $5::timestamptz[]) AS m(n, t, a)
+               ON CONFLICT DO NOTHING""",
+            place.tenant_id,
+            place.session_id,
+            [row.seq for row in said],
+            [text_of(row.body) for row in said],
+            [row.at for row in said],
+        )
+        has_more, after = page.has_more, page.rows[-1].seq if page.rows else after
 
 
 _SAID = {"user", "assistant"}

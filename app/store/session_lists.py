@@ -26,6 +26,10 @@ class SessionFilter:
     is_archived: bool | None = None
     words: str | None = None
     """What stands in its title or first prompt."""
+    created_after: datetime | None = None
+    """It was made then, or later."""
+    created_before: datetime | None = None
+    """It was made before."""
 
 
 async def list_sessions(
@@ -91,6 +95,12 @@ def _where(wanted: SessionFilter) -> tuple[str, dict[str, Any]]:
     if wanted.words is not None:
         where += _WORDS
         values["words"] = wanted.words
+    if wanted.created_after is not None:
+        where += "AND s.created_at >= :created_after "
+        values["created_after"] = wanted.created_after
+    if wanted.created_before is not None:
+        where += "AND s.created_at < :created_before "
+        values["created_before"] = wanted.created_before
     return where, values
 
 

@@ -98,6 +98,8 @@ sessions = Table(
     Column("version", Integer, nullable=False, server_default=text("1")),
     # Seqs that rewinds took out of the conversation: what `session.rewound` says, put together.
     Column("dropped", INT8MULTIRANGE, nullable=False, server_default=text("'{}'")),
+    # Where the messages that came with a fork or an import end, until they are searched.
+    Column("copied_to_seq", BigInteger),
     _time("created_at", nullable=False, default_now=True),
     _time("updated_at", nullable=False, default_now=True),
     ForeignKeyConstraint(["tenant_id"], ["tenants.id"]),
@@ -125,6 +127,12 @@ sessions = Table(
         postgresql_using="gin",
         postgresql_ops={"metadata": "jsonb_path_ops"},
         postgresql_where=text("metadata <> '{}'::jsonb"),
+    ),
+    Index(
+        "ix_sessions_copies_unsearched",
+        "tenant_id",
+        "id",
+        postgresql_where=text("copied_to_seq IS NOT NULL"),
     ),
     Index("ix_sessions_owner", "owner", postgresql_where=text("owner IS NOT NULL")),
 )

@@ -155,3 +155,27 @@ async def test_a_filter_that_cannot_match_is_422_and_not_an_empty_page(
     stage: Stage, name: str, value: str
 ) -> None:
     problem(await stage.client.get("/v1/runs", params={name: value}), 422, "validation_failed")
+
+
+@pytest.mark.parametrize("path", ["/v1/sessions", "/v1/runs"])
+async def test_lists_are_bounded_by_the_time_at_which_things_were_made(
+    tenant: httpx.AsyncClient, path: str
+) -> None:
+    everything = (await tenant.get(path, params={"order": "asc"})).json()["data"]
+    ids = [item["id"] for item in everything]
+    times = [item["created_at"] for item in everything]
+    first = times.index(times[5])  # times are shown in milliseconds: some may look alike
+    after = all_of(await pages(tenant, path, created_after=times[5], order="asc", limit=3))
+    before = all_of(await pages(tenant, path, created_before=times[5], order="asc", limit=3))
+    assert (before, after) == (ids[:first], ids[first:])
+    both = {"created_after": times[5], "created_before": times[5]}
+    assert all_of(await pages(tenant, path, **both)) == []
+    elsewhere = times[5].replace("Z", "+00:00")
+    same = await pages(tenant, path, created_after=elsewhere, order="asc", limit=3)
+    assert all_of(same) == after
+    for wrong in ("yesterday", "2026-11-30T12:00:00", "0001-01-01T00:00:00+23:59"):
+        answer = await tenant.get(path, params={"created_after": wrong})
+        assert pointers(problem(answer, 422, "validation_failed")) == ["created_after"]
+    page = (await tenant.get(path, params={"created_after": times[0], "limit": 1})).json()
+    other = {"cursor": page["next_cursor"], "created_after": times[1]}
+    problem(await tenant.get(path, params=other), 400, "cursor_invalid")

@@ -109,6 +109,24 @@ async def test_lists_find_titles_at_once_and_first_prompts_a_moment_later(stage:
 
 
 @pytest.mark.requirement("sessions:search")
+async def test_what_came_with_a_fork_or_an_import_is_found_too(stage: Stage) -> None:
+    said = word()
+    run = await stage.run(scripted({"text": f"It is {said}."}, text="Say it."))
+    path = f"/v1/sessions/{run['session_id']}"
+    fork = (await stage.client.post(f"{path}/fork", json={})).json()["id"]
+    file = (await stage.client.get(f"{path}/export?format=claude-jsonl")).content
+    copy = (await stage.client.post("/v1/sessions/import", content=file)).json()["id"]
+    found = await some(stage.client, said, 3)
+    assert {(hit["session_id"], hit["run_id"]) for hit in found} == {
+        (run["session_id"], run["id"]),
+        (fork, None),
+        (copy, None),
+    }
+    left = "SELECT count(*) FROM sessions WHERE copied_to_seq IS NOT NULL"
+    assert await stage.host.service.database.raw.fetchval(left) == 0
+
+
+@pytest.mark.requirement("sessions:search")
 async def test_odd_queries_find_nothing_or_are_refused(stage: Stage) -> None:
     for q in ("' & | ! ( : *", "\\", "\u202e", '"', "-", "a" * 500):
         assert await hits(stage.client, q) == []

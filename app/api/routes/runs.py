@@ -12,6 +12,8 @@ from app.api.following import STREAM, stream_run
 from app.api.paging import decode_cursor, list_tag, page_of
 from app.api.params import (
     CancelWait,
+    CreatedAfter,
+    CreatedBefore,
     Envelope,
     LastEventId,
     Limit,
@@ -64,10 +66,19 @@ async def list_all(
     session_id: str | None = None,
     status: RunStatuses = None,
     result_subtype: Annotated[list[ResultSubtype] | None, Query()] = None,
+    created_after: CreatedAfter = None,
+    created_before: CreatedBefore = None,
 ) -> RunPage:
     """Give runs by creation time. Repeat a filter for "or"."""
     tag = list_tag(
-        caller, order, "runs", session_id, sorted(status or ()), sorted(result_subtype or ())
+        caller,
+        order,
+        "runs",
+        session_id,
+        sorted(status or ()),
+        sorted(result_subtype or ()),
+        created_after,
+        created_before,
     )
     rows = await list_runs(
         service.database,
@@ -78,6 +89,8 @@ async def list_all(
         descending=order == "desc",
         statuses=status or (),
         result_subtypes=result_subtype or (),
+        created_after=created_after,
+        created_before=created_before,
     )
     page, following = page_of(rows, limit, tag)
     return RunPage(

@@ -9,7 +9,16 @@ from fastapi import APIRouter, Query, Request, Response
 from app.api.body import StrictRoute
 from app.api.deps import CallerDep, ServiceDep
 from app.api.paging import decode_cursor, list_tag, page_of
-from app.api.params import METADATA_PARAMETER, Limit, MetadataFilter, Order, RunStatuses, SearchText
+from app.api.params import (
+    METADATA_PARAMETER,
+    CreatedAfter,
+    CreatedBefore,
+    Limit,
+    MetadataFilter,
+    Order,
+    RunStatuses,
+    SearchText,
+)
 from app.api.repeats import Write, WriteDep
 from app.api.schemas.run_bodies import PromptBody
 from app.api.schemas.runs import RunObject, RunPage
@@ -89,11 +98,23 @@ async def list_all(
     archived: Annotated[
         bool | None, Query(description="Default: those that are not, unless `status` says so.")
     ] = None,
+    created_after: CreatedAfter = None,
+    created_before: CreatedBefore = None,
 ) -> SessionPage:
     """Give sessions by creation time. `q` looks into titles and first prompts."""
     if archived is None and status != "archived":
         archived = False
-    wanted = SessionFilter(status, parent_id, user, sorted(tag or ()), metadata, archived, q)
+    wanted = SessionFilter(
+        status,
+        parent_id,
+        user,
+        sorted(tag or ()),
+        metadata,
+        archived,
+        q,
+        created_after,
+        created_before,
+    )
     list_name = list_tag(caller, order, "sessions", *astuple(wanted))
     rows = await list_sessions(
         service.database,

@@ -2,20 +2,24 @@
 
 The file is a tree whose entries name their parents. The conversation is the branch that ends with
 the newest entry; calls that ran in parallel leave blocks and results beside it, which are found by
-the ids of the response and of its calls.
+the ids of the response and of its calls. A compaction begins another tree, with a summary, and
+names by its ends what of the old one it has kept.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from app.domain.transcript import Link
+from app.domain.transcript import Boundary, Link, Segment
 from app.errors import ValidationFailed
 
 Json = Mapping[str, Any]  # Any: decoded JSON
 M = TypeVar("M", bound=BaseModel)
+MOST_COMPACTIONS = 100
+"""Of a file: each costs a look at what followed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,10 @@ class Node:
         message = self.raw.get("message")
         return message.get("id") if isinstance(message, dict) else None
 
+    def child_of(self, parent: str) -> "Node":
+        """Give the entry at another place in the tree."""
+        return replace(self, link=self.link.model_copy(update={"parentUuid": parent}))
+
     def ids(self, kind: str, name: str) -> Iterator[str]:
         """Give the ids that its blocks of a kind have under a name."""
         message = self.raw.get("message")
@@ -51,6 +59,7 @@ class Node:
 
 def conversation(nodes: Mapping[str, Node]) -> list[Node]:
     """Give the conversation in the file's order. Raises `ValidationFailed` that names the line."""
+    nodes = _behind_summaries(nodes)
     said = [node for node in nodes.values() if node.is_said]
     if not said:
         raise ValidationFailed(
@@ -65,6 +74,48 @@ def conversation(nodes: Mapping[str, Node]) -> list[Node]:
     }
     chosen |= {node.link.uuid for node in said if node.message_id in responses}
     return [node for node in said if node.link.uuid in chosen | _lost_results(said, chosen)]
+
+
+def _behind_summaries(nodes: Mapping[str, Node]) -> Mapping[str, Node]:
+    """Put what compactions kept behind their summaries: the file has it where it was said.
+
+    The entries that followed a summary then follow the last that was kept. Raises
+    `ValidationFailed`.
+    """
+    linked, summary_before = dict(nodes), dict[str, str]()
+    children = defaultdict[str, set[str]](set)
+    for uuid, node in nodes.items():
+        children[node.link.parentUuid or ""].add(uuid)
+    for kept in _kept(nodes):
+        head, anchor, tail = kept.headUuid, kept.anchorUuid, kept.tailUuid
+        followers = children.pop(anchor, set()) - {head}
+        for uuid in followers:
+            linked[uuid] = linked[uuid].child_of(tail)
+        children[tail] |= followers
+        children[linked[head].link.parentUuid or ""].discard(head)
+        linked[head] = linked[head].child_of(anchor)
+        children[anchor] = {head}
+        summary_before[head] = anchor
+    moved = set(summary_before.values())
+    order = [
+        each
+        for uuid in nodes
+        for each in (summary_before.get(uuid), uuid if uuid not in moved else None)
+        if each is not None
+    ]
+    return {uuid: linked[uuid] for uuid in order}
+
+
+def _kept(nodes: Mapping[str, Node]) -> Iterator[Segment]:
+    """Yield what each compaction kept, where the file holds all that it names."""
+    said = [node for node in nodes.values() if node.link.type == "system"]
+    boundaries = [node for node in said if node.raw.get("subtype") == "compact_boundary"]
+    if len(boundaries) > MOST_COMPACTIONS:
+        refuse(boundaries[-1].number, "", f"is compaction number {len(boundaries)}: too many")
+    for node in boundaries:
+        kept = parsed(node.number, Boundary, node.raw).compactMetadata.preservedSegment
+        if kept and {kept.headUuid, kept.anchorUuid, kept.tailUuid} <= nodes.keys():
+            yield kept
 
 
 def _branch(nodes: Mapping[str, Node], leaf: Node) -> set[str]:

@@ -22,6 +22,10 @@ class ClaudeEntries:
     version: str = "unknown"
     cwd: str = "/workspace"
     _parent: str | None = None
+    _at: str = "1970-01-01T00:00:00.000Z"
+    """Of the newest message that has a time."""
+    _summary: str | None = None
+    """The message that is the newest compaction's summary."""
     _askers: dict[str, str] = field(default_factory=dict)
     """Call → the message that made it, while it has no result."""
 
@@ -30,9 +34,36 @@ class ClaudeEntries:
         message = orjson.loads(body)
         if message["type"] == "system" and message["subtype"] == "init":
             self.version, self.cwd = message["claude_code_version"], message["cwd"]
+        if message["type"] == "system" and message["subtype"] == "compact_boundary":
+            return self._boundary(message)
         if message["type"] not in {"user", "assistant"} or message["parent_tool_use_id"]:
             return b""
         own = self._of_user(message) if message["type"] == "user" else self._of_model(message)
+        self._at = message["timestamp"]
+        return self._entry(message, {"message": message["message"], **own})
+
+    def _boundary(self, message: Mapping[str, Any]) -> bytes:
+        """Begin a new chain: what follows is a summary, and what it keeps is named by its ends."""
+        told = message["compact_metadata"]
+        kept = told["preserved_segment"]
+        own = {
+            "subtype": "compact_boundary",
+            "content": "Conversation compacted",
+            "logicalParentUuid": message["logical_parent_uuid"],
+            "compactMetadata": {
+                "trigger": told["trigger"],
+                "preTokens": told["pre_tokens"],
+                "preservedSegment": {
+                    "headUuid": kept["head_uuid"],
+                    "anchorUuid": kept["anchor_uuid"],
+                    "tailUuid": kept["tail_uuid"],
+                },
+            },
+        }
+        self._parent, self._summary = None, kept["anchor_uuid"]
+        return self._entry(message, own)
+
+    def _entry(self, message: Mapping[str, Any], own: Mapping[str, Any]) -> bytes:
         entry = {
             "parentUuid": self._parent,
             "isSidechain": False,
@@ -43,10 +74,9 @@ class ClaudeEntries:
             "version": self.version,
             "gitBranch": "",
             "type": message["type"],
-            "message": message["message"],
             **own,
             "uuid": message["uuid"],
-            "timestamp": message["timestamp"],
+            "timestamp": self._at,
         }
         self._parent = message["uuid"]
         return orjson.dumps(entry) + b"\n"
@@ -81,7 +111,9 @@ class ClaudeEntries:
 
     def _of_user(self, message: Mapping[str, Any]) -> dict[str, Any]:
         own: dict[str, Any] = {}
-        if message.get("isSynthetic"):
+        if message["uuid"] == self._summary:
+            own |= {"isCompactSummary": True, "isVisibleInTranscriptOnly": True}
+        elif message.get("isSynthetic"):
             own["isMeta"] = True
         if "tool_use_result" in message:
             own["toolUseResult"] = message["tool_use_result"]

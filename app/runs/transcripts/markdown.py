@@ -25,6 +25,9 @@ def _parts(message: Mapping[str, Any]) -> Iterator[str]:
     if message["type"] == "result":
         yield f"\n---\n\n*{_ending(message)}*\n"
         return
+    if message.get("subtype") == "compact_boundary":
+        yield "\n*From here on the model saw a summary of what stands above.*\n"
+        return
     if message["type"] not in {"user", "assistant"} or message.get("isSynthetic"):
         return
     content = message["message"]["content"]
