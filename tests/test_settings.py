@@ -10,6 +10,7 @@ import pytest
 
 from app.errors import ConfigError
 from app.settings import PLAIN_NAMES, Settings, load_settings
+from app.wiring.rules import open_guard
 
 
 @contextmanager
@@ -169,3 +170,11 @@ def test_the_runtime_folder_differs_by_data_directory_and_is_short() -> None:
 def test_the_home_folder_may_be_named_by_its_tilde() -> None:
     with environment({"HOME": "/home/me"}):
         assert loaded(TREADLE_DATA_DIR="~/treadle").data_path == Path("/home/me/treadle")
+
+
+def test_a_file_of_certificates_that_holds_none_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "ca.pem"
+    path.write_text("no certificate")
+    settings = loaded(TREADLE_EGRESS__CA_FILE=str(path))
+    with pytest.raises(ConfigError, match="TREADLE_EGRESS__CA_FILE"):
+        open_guard(settings.egress)

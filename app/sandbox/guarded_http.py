@@ -19,7 +19,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cache
 from typing import Any
 
 import aiohttp
@@ -55,14 +55,7 @@ class Guard:
         """`ca_file`: PEM certificates to trust beside the bundled ones."""
         self.rules = rules or EgressRules()
         self._resolver = _CheckedResolver(self.rules, resolve or system_lookup())
-        self._ca_file = ca_file
-
-    @cached_property
-    def _tls(self) -> ssl.SSLContext:
-        context = httpx.create_ssl_context(trust_env=False)
-        if self._ca_file is not None:
-            context.load_verify_locations(self._ca_file)
-        return context
+        self._tls = _trusting(ca_file)
 
     def client(self, caps: Caps | None = None) -> httpx.AsyncClient:
         """Make a client; close it after use.
@@ -214,6 +207,15 @@ def _checked_socket(info: tuple[Any, ...]) -> socket.socket:
     if address_kind(str(address[0])) == "forbidden":
         raise EgressRefused("The address is not reached from here.")
     return socket.socket(family, kind, protocol)
+
+
+@cache
+def _trusting(ca_file: str | None) -> ssl.SSLContext:
+    """Give what is trusted. Reading the bundled certificates takes a twentieth of a second."""
+    context = httpx.create_ssl_context(trust_env=False)
+    if ca_file is not None:
+        context.load_verify_locations(ca_file)
+    return context
 
 
 def system_lookup() -> Resolve:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.agent.effects import Models
+from app.errors import ConfigError
 from app.providers.registry import DEMO_MODEL, HOW_TO_SET_A_KEY, ProviderSet, resolve_model
 from app.runs.policy import Policy
 from app.sandbox.egress import EgressRules
@@ -46,7 +47,7 @@ def small_model(model: ModelSettings) -> str | None:
 
 
 def open_guard(egress: EgressSettings) -> Guard:
-    """Give what the service goes with to places that strangers name."""
+    """Give what the service goes with to places that strangers name. Raises `ConfigError`."""
     allowed = egress.allowed_hosts
     rules = EgressRules(
         private_hosts=tuple(egress.private_hosts),
@@ -54,7 +55,13 @@ def open_guard(egress: EgressSettings) -> Guard:
         denied_hosts=tuple(egress.denied_hosts),
         ports=frozenset(egress.ports),
     )
-    return Guard(rules, ca_file=str(egress.ca_file) if egress.ca_file else None)
+    try:
+        return Guard(rules, ca_file=str(egress.ca_file) if egress.ca_file else None)
+    except OSError as error:  # an SSLError is one
+        raise ConfigError(
+            "TREADLE_EGRESS__CA_FILE: the file holds no certificates that can be read "
+            f"({error}). Name a PEM file, or leave it out."
+        ) from error
 
 
 def meta(settings: Settings) -> Mapping[str, Any]:
