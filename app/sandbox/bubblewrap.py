@@ -6,12 +6,13 @@ import logging
 import os
 import platform
 import signal
+import subprocess
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from app.errors import ToolFailed
-from app.sandbox.driver import Finished, Limits, SessionDirs, Spool
+from app.sandbox.driver import Channel, Finished, Limits, SessionDirs, Spool
 from app.sandbox.process import Child, Spawn, memory_file, readable, run_to_end
 from app.sandbox.programs import Programs
 from app.sandbox.seccomp import seccomp_filter
@@ -67,11 +68,12 @@ class BubblewrapSandbox:
         script: bytes | None = None,
         merge_stderr: bool = True,
         spool: Spool | None = None,
+        channel: Channel | None = None,
     ) -> "SandboxedChild":
         if any("\0" in word for word in (*argv, cwd)):
             raise ToolFailed("A command cannot hold a NUL character.")
         try:
-            return self._start(argv, cwd, limits, script, merge_stderr, spool)
+            return self._start(argv, cwd, limits, script, merge_stderr, spool, channel)
         except OSError as error:  # bubblewrap is gone, or no descriptors are left
             raise _not_started(str(error)) from error
 
@@ -83,6 +85,7 @@ class BubblewrapSandbox:
         script: bytes | None,
         merge_stderr: bool,
         spool: Spool | None,
+        channel: Channel | None,
     ) -> "SandboxedChild":
         with ExitStack() as ours:  # the child has its own copies
             status_read, status_write = os.pipe2(os.O_CLOEXEC)
@@ -93,7 +96,9 @@ class BubblewrapSandbox:
                 status=status_write,
                 script=None if script is None else memory_file(script, ours),
             )
-            arguments = "\0".join([*bwrap_arguments(self.dirs, self.programs, cwd, fds), ""])
+            folders = channel.folders if channel else ()
+            walls = bwrap_arguments(self.dirs, self.programs, cwd, fds, folders)
+            arguments = "\0".join([*walls, ""])
             # By a descriptor, since the command can read the command line of its pid 1.
             args_fd = memory_file(os.fsencode(arguments), ours)
             inner = limited([*argv, *([] if script is None else [SCRIPT])], limits)
@@ -104,6 +109,8 @@ class BubblewrapSandbox:
                 cwd="/",
                 limits=limits,
                 merge_stderr=merge_stderr,
+                stdin=subprocess.DEVNULL if channel is None else channel.fd,
+                stdout=None if channel is None else channel.fd,
                 pass_fds=(args_fd, *fds.all()),
                 uid=self.uid,
                 gid=self.gid,

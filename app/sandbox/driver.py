@@ -60,6 +60,16 @@ class Spool:
     """It is made once so much was printed; at most the half of `keep_bytes`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """How to speak with a command that serves: the caller has the other end of `fd`."""
+
+    fd: int
+    """Becomes its standard input and output. The caller closes its own copy."""
+    folders: Sequence[Path] = ()
+    """Folders of the host that it may read, at their own paths."""
+
+
 class Command(Protocol):
     """A command that runs. Whoever started it awaits `finish`, whatever happens."""
 
@@ -104,10 +114,11 @@ class Sandbox(Protocol):
         script: bytes | None = None,
         merge_stderr: bool = True,
         spool: Spool | None = None,
+        channel: Channel | None = None,
     ) -> Command:
         """Start a command. Who calls this keeps the time; `limits.wall_s` is a last bound.
 
-        Only on the event loop's own thread: a sandbox dies with the thread that started it.
+        With a `channel` its output is what it prints to stderr. Only on the event loop's own thread: a sandbox dies with the thread that started it.
         """
         ...
 

@@ -41,6 +41,8 @@ class Spawn:
     merge_stderr: bool = True
     stdin: int = subprocess.DEVNULL
     """A descriptor to read from; without one it is empty."""
+    stdout: int | None = None
+    """A descriptor to write to; then stderr alone is the output that is kept."""
     pass_fds: Sequence[int] = ()
     """The only descriptors that stay open, besides 0, 1 and 2."""
     uid: int | None = None
@@ -213,8 +215,8 @@ def _popen(spawn: Spawn, out: int, err: int) -> subprocess.Popen[bytes]:
         spawn.argv,
         executable=spawn.program,
         stdin=spawn.stdin,
-        stdout=out,
-        stderr=subprocess.STDOUT if err < 0 else err,
+        stdout=out if spawn.stdout is None else spawn.stdout,
+        stderr=_stderr(spawn, out, err),
         env=spawn.env,
         cwd=spawn.cwd,
         pass_fds=spawn.pass_fds,
@@ -223,6 +225,12 @@ def _popen(spawn: Spawn, out: int, err: int) -> subprocess.Popen[bytes]:
         group=spawn.uid if spawn.gid is None else spawn.gid,
         extra_groups=None if spawn.uid is None else (),
     )
+
+
+def _stderr(spawn: Spawn, out: int, err: int) -> int:
+    if spawn.stdout is not None:
+        return out
+    return subprocess.STDOUT if err < 0 else err
 
 
 def _close(*fds: int) -> None:

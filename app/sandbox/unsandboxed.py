@@ -9,13 +9,14 @@ import asyncio
 import os
 import secrets
 import signal
+import subprocess
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from app.errors import ToolFailed
-from app.sandbox.driver import Finished, Limits, SessionDirs, Spool
+from app.sandbox.driver import Channel, Finished, Limits, SessionDirs, Spool
 from app.sandbox.process import Child, Spawn, memory_file, run_to_end
 from app.sandbox.programs import SYSTEM_PATH, Programs
 from app.sandbox.walls import limited
@@ -56,6 +57,7 @@ class Unsandboxed:
         script: bytes | None = None,
         merge_stderr: bool = True,
         spool: Spool | None = None,
+        channel: Channel | None = None,
     ) -> "MarkedChild":
         if any("\0" in word for word in (*argv, cwd)):
             raise ToolFailed("A command cannot hold a NUL character.")
@@ -68,6 +70,8 @@ class Unsandboxed:
                 cwd=cwd,
                 limits=limits,
                 merge_stderr=merge_stderr,
+                stdin=subprocess.DEVNULL if channel is None else channel.fd,
+                stdout=None if channel is None else channel.fd,
                 pass_fds=passed,
                 uid=self.uid,
                 gid=self.gid,

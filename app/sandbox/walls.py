@@ -55,8 +55,17 @@ class Descriptors:
         return fds if self.script is None else [*fds, self.script]
 
 
-def bwrap_arguments(dirs: SessionDirs, programs: Programs, cwd: str, fds: Descriptors) -> list[str]:
-    """Give everything between `bwrap` and the command. Later mounts lie over earlier ones."""
+def bwrap_arguments(
+    dirs: SessionDirs,
+    programs: Programs,
+    cwd: str,
+    fds: Descriptors,
+    folders: Sequence[Path] = (),
+) -> list[str]:
+    """Give everything between `bwrap` and the command. Later mounts lie over earlier ones.
+
+    `folders` of the host can be read at their own paths.
+    """
     args = [
         *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"),
         *("--unshare-cgroup-try", "--unshare-net"),
@@ -70,6 +79,9 @@ def bwrap_arguments(dirs: SessionDirs, programs: Programs, cwd: str, fds: Descri
         args += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     for path, fd in fds.etc.items():
         args += ["--perms", "0444", "--ro-bind-data", str(fd), path]
+    # Before our own folders: none of them can be put over.
+    for folder in folders:
+        args += ["--ro-bind-try", str(folder), str(folder)]
     args += ["--ro-bind", str(programs.bin), _TOOLS]
     if fds.script is not None:
         args += ["--perms", "0444", "--ro-bind-data", str(fds.script), SCRIPT]
