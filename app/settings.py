@@ -163,6 +163,29 @@ class EgressSettings(_Group):
     """File of certificates (PEM) that are trusted beside the public ones."""
 
 
+class McpSettings(_Group):
+    """Servers of tools that clients name."""
+
+    start_s: Positive = 30.0
+    """Longest wait until a server is ready."""
+    wait_s: Positive = 10.0
+    """How long a run waits for servers that it does not require, before it begins without them."""
+    call_s: Positive = 600.0
+    """Longest wait for the answer to a call, where the server's configuration names none."""
+    max_message_bytes: Annotated[int, Field(ge=65_536)] = 16_000_000
+    """Largest message that a server may send."""
+    header_variables: dict[str, list[str]] = {}
+    """Environment variables that headers may name as `${NAME}`, and the hosts (`name`, `*.name`)
+    that each may be sent to. JSON object."""
+    folders: list[Path] = []
+    """Host folders that servers run as programs may read, at their own paths: where you installed
+    them, if not below /usr. JSON list."""
+
+    def variables(self) -> dict[str, str]:
+        """Give the values of variables that headers may name, as far as they are set."""
+        return {name: os.environ[name] for name in self.header_variables if name in os.environ}
+
+
 class LimitSettings(_Group):
     default_max_turns: Count = 100
     """`max_turns` of runs that set none."""
@@ -250,6 +273,7 @@ class Settings(BaseSettings):
     workspace: WorkspaceSettings = WorkspaceSettings()
     policy: PolicySettings = PolicySettings()
     egress: EgressSettings = EgressSettings()
+    mcp: McpSettings = McpSettings()
     limits: LimitSettings = LimitSettings()
     stream: StreamSettings = StreamSettings()
     auth: AuthSettings = AuthSettings()

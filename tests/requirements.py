@@ -59,6 +59,36 @@ REQUIREMENTS: dict[str, Requirement] = {
         "The provider's rate limit is told when it is near, hit, and far again.", "loop 14.7"
     ),
     "wire:round-trip": Requirement("A message read back is the one that was stored.", "ours"),
+    # -- MCP servers --------------------------------------------------------------------------
+    "mcp:options": Requirement(
+        "A server that cannot work, or may not be reached, is refused with its field.", "case N15"
+    ),
+    "mcp:run": Requirement(
+        "A run has its servers' tools, and leaves no server behind.", "loop 14.5"
+    ),
+    "mcp:stdio": Requirement(
+        "A program runs in the sandbox with its declared environment.", "issue 7"
+    ),
+    "mcp:web": Requirement("Servers over HTTP are reached through the guard alone.", "case N15"),
+    "mcp:secrets": Requirement("A variable is sent to the hosts that may have it alone.", "ours"),
+    "mcp:status": Requirement(
+        "How each server stands is told; one that is not there holds nobody up.", "field P28"
+    ),
+    "mcp:required": Requirement(
+        "A required server that fails ends the run before its first request.", "field P28"
+    ),
+    "mcp:names": Requirement("Names of tools shadow no others.", "case M09"),
+    "mcp:hostile-lists": Requirement(
+        "A tool that the model API would refuse is left out alone.", "case M09"
+    ),
+    "mcp:pinned": Requirement("A tool that changed is withheld until it is accepted.", "case M09"),
+    "mcp:results": Requirement("Content of each kind reaches the model.", "tools 11.2"),
+    "mcp:resources": Requirement("Resources are listed and read.", "tools 11.1"),
+    "mcp:failures": Requirement(
+        "Whatever a server does is a result; the next call connects again.", "case M08"
+    ),
+    "mcp:bounded": Requirement("Connections are bounded, and end with their run.", "issue 7"),
+    "mcp:real": Requirement("Servers of other people work.", "issue 7"),
     # -- structured output --------------------------------------------------------------------
     "output:success": Requirement(
         "A success has a valid object; the call that gives it ends the run.", "B11"

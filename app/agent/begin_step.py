@@ -38,7 +38,8 @@ async def begin(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
     command = local_command(prompts)
     if command is None or (command.name == COMPACT and cut_of(state, is_asked=True) is None):
         texts = await expanded(prompts, briefing.skills, effects)
-        opened = opening(prompts, state, effects.tools.specs(), effects, briefing, texts)
+        servers, specs = effects.servers.readiness(), effects.tools.specs()
+        opened = opening(prompts, state, specs, effects, briefing, texts, servers)
         if goes_on_after_answer(prompts, state):
             told = note_entry(GO_ON_TEXT, state, effects, is_synthetic=True)
             opened = replace(opened, entries=(*opened.entries, told))

@@ -69,7 +69,14 @@ def _whole_run(
         if error is None
         else status_entry(None, state, effects, result="failed", error=error.message)
     )
-    opened = opening(asked.prompts, state, effects.tools.specs(), effects, asked.briefing)
+    opened = opening(
+        asked.prompts,
+        state,
+        effects.tools.specs(),
+        effects,
+        asked.briefing,
+        servers=effects.servers.readiness(),
+    )
     begun = replace(opened, entries=(status, *opened.entries), ledger=written.ledger)
     state = state.apply(begun)
     if error is not None:

@@ -45,6 +45,8 @@ MODEL_SET = "model_set"
 """Fact on the message that tells of the model which a client chose for the rest of the run."""
 EMPTY_RESPONSE = "empty_response"
 """Fact on the nudge that follows a response without content: the response itself is no row."""
+MISSING_SERVERS = "missing_servers"
+"""Fact on `init`: why the run cannot begin, a sentence for each required server it does not have."""
 _STAYS = frozenset(
     (
         *("_carrier", "run", "context", "briefing", "head", "calls", "call_ids", "results"),
@@ -99,6 +101,7 @@ class Draft:
         self.has_command = state.has_command
         self.told_mode = state.told_mode
         self.told_model = state.told_model
+        self.missing_servers = state.missing_servers
         self.result = state.result
         self.is_over = state.is_over
 
@@ -163,6 +166,8 @@ class Draft:
             self.notes = (*self.notes, encode_block(TextBlock(text=notice)))
         if denial := facts.get("denial"):
             self.denials = (*self.denials, denial)
+        if missing := facts.get(MISSING_SERVERS):
+            self.missing_servers = tuple(missing)
         if uuid := facts.get("client_uuid"):
             self.client_uuids = (*self.client_uuids, uuid)
         if (ttft_ms := facts.get("ttft_ms")) is not None:

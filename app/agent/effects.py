@@ -3,13 +3,15 @@
 Tests pass fakes by parameter; telemetry wraps an effect where parts are wired together.
 """
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import Protocol
 
 from app.domain.briefing import Briefing, News
+from app.domain.journal import ServiceEvent
+from app.domain.mcp import Readiness, ServerPin
 from app.domain.messages import Prompt
 from app.domain.model import (
     ModelRequest,
@@ -178,6 +180,38 @@ class Tasks(Protocol):
         ...
 
 
+class Servers(Protocol):
+    """The MCP servers of the run."""
+
+    async def settle(self, pins: Mapping[str, ServerPin]) -> None:
+        """Connect, and wait for the servers within the operator's limits. Once.
+
+        `pins` is what the session remembers of them. Never raises: what failed is a status.
+        """
+        ...
+
+    def readiness(self) -> Readiness:
+        """Say how the run stands with them as it begins."""
+        ...
+
+    def news(self) -> Sequence[ServiceEvent]:
+        """Give events of what has changed since it was last asked for."""
+        ...
+
+
+class NoServers:
+    """Of a run that has none."""
+
+    async def settle(self, pins: Mapping[str, ServerPin]) -> None:
+        """Have nothing to wait for."""
+
+    def readiness(self) -> Readiness:
+        return Readiness()
+
+    def news(self) -> Sequence[ServiceEvent]:
+        return ()
+
+
 class Previews(Protocol):
     """Where partial messages go. Best effort: nothing here is stored."""
 
@@ -271,3 +305,4 @@ class Effects:
     clock: Clock
     side: SideModel
     desk: Desk = NoDesk()
+    servers: Servers = field(default_factory=NoServers)

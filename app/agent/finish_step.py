@@ -44,6 +44,15 @@ def ending(cause: Cause, state: LoopState, effects: Stamps) -> Batch:
         return nothing_to_compact(state, effects)
     if cause == "blocking_limit":
         return blocked(state, effects)
+    if cause == "mcp_required":
+        return result_batch(
+            state,
+            effects,
+            subtype="error_during_execution",
+            terminal_reason=None,
+            end_reason="mcp_required",
+            errors=state.missing_servers,
+        )
     if cause == "budget":
         return budget_spent(state, effects)
     if cause == "completed":

@@ -37,7 +37,11 @@ async def run_agent(state: LoopState, effects: Effects) -> AsyncGenerator[Advanc
     that asked for it is durable. To resume, fold the journal and call again. Closing the
     generator stops tools and the model request that are under way.
     """
+    await effects.servers.settle(state.memory.servers)
     while not state.is_over:
+        is_told = state.has_started and state.result is None
+        if is_told and (events := effects.servers.news()):
+            yield state.after(Batch(events=tuple(events)))
         if rows := effects.side.settle():
             settled = state.after(Batch(ledger=rows))
             yield settled

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.agent.command import COMMAND, EXPANDED, LOCAL_COMMANDS, LocalCommand, local_command
-from app.agent.draft import BRIEFING
+from app.agent.draft import BRIEFING, MISSING_SERVERS
 from app.agent.effects import Stamps
 from app.agent.expansion import Expansions
 from app.agent.notices import opening_notices
@@ -13,9 +13,12 @@ from app.agent.offer import deferred_names, on_offer
 from app.agent.state import LoopState
 from app.domain.briefing import Briefing
 from app.domain.journal import Batch, Entry
+from app.domain.mcp import Readiness
 from app.domain.messages import InitMessage, Prompt, UserContent, UserMessage, wire_time
 from app.domain.skills import SkillNote
-from app.domain.tools import ToolSpec
+from app.domain.tools import ToolFacts, ToolSpec
+
+NO_SERVERS = Readiness()
 
 NOTHING: Expansions = {}
 
@@ -27,19 +30,23 @@ def opening(
     effects: Stamps,
     briefing: Briefing,
     expansions: Expansions = NOTHING,
+    servers: Readiness = NO_SERVERS,
 ) -> Batch:
     """Give the first batch of a run: `init`, what a person should know, then its prompts.
 
-    What the briefing has of new becomes known with `init`.
+    What the briefing and the servers have of new becomes known with `init`.
     """
     has_search = effects.models.abilities(state.model).tool_search
     tools = on_offer(tools, has_search=has_search)
     briefing = replace(briefing, tools=deferred_names(tools, has_search=has_search))
-    news = briefing.since(state.briefing)
-    init = Entry.of(
-        _init(state, tools, effects, prompts, briefing.skills),
-        {BRIEFING: news.to_json()} if news else None,
-    )
+    facts: dict[str, Any] = {}
+    if news := briefing.since(state.briefing):
+        facts[BRIEFING] = news.to_json()
+    if servers.pins:
+        facts["tool"] = ToolFacts(servers=servers.pins).to_json()
+    if servers.missing:
+        facts[MISSING_SERVERS] = list(servers.missing)
+    init = Entry.of(_init(state, tools, effects, prompts, briefing.skills, servers), facts or None)
     before = (init, *opening_notices(state, effects))
     return take_in(prompts, state, effects, expansions, before=before)
 
@@ -74,6 +81,7 @@ def _init(
     effects: Stamps,
     prompts: Sequence[Prompt],
     skills: Sequence[SkillNote],
+    servers: Readiness,
 ) -> InitMessage:
     run = state.run
     return InitMessage(
@@ -81,8 +89,16 @@ def _init(
         uuid=effects.clock.uuid(),
         cwd=shell_cwd(state),
         tools=[spec.name for spec in tools],
+        mcp_servers=[
+            {"name": status.name, "status": status.state, "source": "options"}
+            for status in servers.statuses
+        ],
         model=run.options.model or "",
-        slash_commands=[*LOCAL_COMMANDS, *(note.name for note in skills if note.for_user)],
+        slash_commands=[
+            *LOCAL_COMMANDS,
+            *(note.name for note in skills if note.for_user),
+            *(name for status in servers.statuses for name in status.prompts),
+        ],
         skills=[note.name for note in skills if not note.is_command],
         permissionMode=run.options.permission_mode,
         apiKeySource=run.api_key_source,

@@ -132,6 +132,8 @@ class LoopState:
     """The model, likewise."""
     has_command: bool = False
     """Whether the run's prompt is a command of the service, which no model sees."""
+    missing_servers: tuple[str, ...] = ()
+    """Why the run cannot begin: required MCP servers that are not there."""
     result: ResultMessage | None = None
     """Set once. Nothing but a suggestion follows."""
     is_over: bool = field(default=False, compare=False)

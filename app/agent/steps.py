@@ -16,7 +16,13 @@ MAX_PAUSES = 10
 
 
 Cause: TypeAlias = Literal[
-    "completed", "max_turns", "budget", "structured_output", "blocking_limit", "nothing_to_compact"
+    "completed",
+    "max_turns",
+    "budget",
+    "structured_output",
+    "blocking_limit",
+    "nothing_to_compact",
+    "mcp_required",
 ]
 
 
@@ -87,8 +93,8 @@ def next_step(state: LoopState) -> Step:
         return Suggest()
     if not state.has_started:
         return Start()
-    if state.has_command:
-        return Finish("nothing_to_compact")  # else the command's run ended as it began
+    if ended := _ended_as_it_began(state):
+        return ended
     return _next_of_calls(state) if state.open_calls else _next_of_answer(state)
 
 
@@ -106,6 +112,14 @@ def _next_of_answer(state: LoopState) -> Step:
     if _has_used_up_turns(state):
         return Finish("max_turns")
     return _before_request(state)
+
+
+def _ended_as_it_began(state: LoopState) -> Finish | None:
+    if state.has_command:
+        return Finish("nothing_to_compact")  # else the command's run is over already
+    if state.missing_servers and not state.responses:
+        return Finish("mcp_required")
+    return None
 
 
 def cut_of(state: LoopState, *, is_asked: bool = False) -> int | None:

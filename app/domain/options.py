@@ -16,6 +16,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from app.domain.actions import ActionRules
+from app.domain.mcp import McpServers
 from app.domain.permissions import PermissionMode
 from app.domain.text import is_too_deep
 from app.domain.thinking import LEAST_BUDGET_TOKENS, Effort, TaskBudget, Thinking
@@ -41,7 +42,6 @@ UNSUPPORTED_DEFAULTS: Mapping[str, Any] = {
     "include_hook_events": False,
     "load_timeout_ms": 60000,
     "max_buffer_size": None,
-    "mcp_servers": {},
     "permission_prompt_tool_name": None,
     "plugins": [],
     "resume": None,
@@ -53,7 +53,6 @@ UNSUPPORTED_DEFAULTS: Mapping[str, Any] = {
     "session_store_flush": "batched",
     "settings": None,
     "stderr": None,
-    "strict_mcp_config": False,
     "user": None,
     "verbatim_prompts": False,
 }
@@ -157,6 +156,10 @@ class AgentOptions(BaseModel):
     service, and those under `permissions.deny` in a project's settings files, come on top."""
     ask_tools: ToolRules = []
     """What is put to a person each time, in every permission mode; denied where nobody is asked."""
+    mcp_servers: McpServers = {}
+    """MCP servers of the run, by name. Their tools are offered as `mcp__SERVER__TOOL`."""
+    strict_mcp_config: bool = False
+    """Taken, and changes nothing: servers come from these options alone, never from a workspace."""
     permission_mode: PermissionMode = "default"
     """How calls are decided that no rule covers. `plan`: what changes something needs an approval.
     `auto`: a small model answers in a person's place, where the service has one."""

@@ -78,6 +78,7 @@ EndReason = Literal[
     "cancelled",
     "superseded",
     "deadline",
+    "mcp_required",
     "worker_lost",
     "action_expired",
     "internal",

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from app.domain.mcp import ServerPin
 from app.domain.tasks import BackgroundTask
 from app.domain.work_items import Items, WorkItem
 
@@ -83,6 +84,8 @@ class ToolMemory:
     """Tools that ToolSearch has found, in that order."""
     settled: tuple[str, ...] = ()
     """Those of them whose finding a compaction took out of the conversation."""
+    servers: Mapping[str, ServerPin] = field(default_factory=dict)
+    """Tools of MCP servers as the session has them, by the server's name."""
 
     def compacted(self) -> "ToolMemory":
         """Give the memory after a compaction, which summarises skills and findings with the rest."""
@@ -97,6 +100,7 @@ class ToolMemory:
             work={**self.work, **facts.work} if facts.work else self.work,
             skills={**self.skills, **facts.skills} if facts.skills else self.skills,
             loaded=tuple(dict.fromkeys((*self.loaded, *facts.loaded))),
+            servers={**self.servers, **facts.servers} if facts.servers else self.servers,
         )
 
 
@@ -112,9 +116,10 @@ class ToolFacts:
     """Skills that were loaded, each with a hash of its text."""
     loaded: tuple[str, ...] = ()
     """Tools that the model may call from now on, since it was told all of them."""
+    servers: Mapping[str, ServerPin] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return any((self.cwd, self.files, self.work, self.skills, self.loaded))
+        return any((self.cwd, self.files, self.work, self.skills, self.loaded, self.servers))
 
     def to_json(self) -> dict[str, Any]:
         """Give the form stored in the journal's private `facts` column."""
@@ -128,6 +133,8 @@ class ToolFacts:
             facts["skills"] = dict(self.skills)
         if self.loaded:
             facts["loaded"] = self.loaded
+        if self.servers:
+            facts["servers"] = {name: pin.to_json() for name, pin in self.servers.items()}
         return facts
 
     @staticmethod
@@ -141,6 +148,7 @@ class ToolFacts:
             {item.id: item for item in work},
             value.get("skills") or {},
             tuple(value.get("loaded") or ()),
+            {name: ServerPin.from_json(pin) for name, pin in (value.get("servers") or {}).items()},
         )
 
 

@@ -31,6 +31,8 @@ class Policy:
     how_to_serve: str
     """What to do when none does."""
     models: Models
+    check_servers: Callable[[AgentOptions], None] = lambda _: None
+    """Refuses MCP servers that are not reached from here. Raises `ValidationFailed`."""
 
     def effective(
         self, options: AgentOptions, *, allows_bypass: bool, now: datetime
@@ -80,6 +82,7 @@ class Policy:
         self._check_ceilings(options)
         for name in ("allowed_tools", "disallowed_tools", "ask_tools"):
             _check_rules(name, getattr(options, name))
+        self.check_servers(options)
 
     def _fallback(self, options: AgentOptions, model: str) -> str | None:
         if options.fallback_model is None:

@@ -10,14 +10,29 @@ from app.errors import WorkspaceUnavailable
 
 
 @dataclass(slots=True)
-class PreparedToolbox:
-    """Prepares once, then passes on. Calls that come meanwhile wait."""
+class Prepared:
+    """Something that is prepared once. Whoever comes meanwhile waits."""
 
-    tools: Toolbox
     prepare: Callable[[], Awaitable[None]]
-    """Raises `WorkspaceUnavailable`; then the call fails, and the next one tries again."""
+    """Raises `WorkspaceUnavailable`; then the next one tries again."""
     _is_ready: bool = False
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def ready(self) -> None:
+        """Prepare, if that was not done yet. Raises `WorkspaceUnavailable`."""
+        if not self._is_ready:
+            async with self._lock:
+                if not self._is_ready:
+                    await self.prepare()
+                self._is_ready = True
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedToolbox:
+    """Prepares, then passes on."""
+
+    tools: Toolbox
+    prepared: Prepared
 
     def specs(self) -> Sequence[ToolSpec]:
         return self.tools.specs()
@@ -29,12 +44,8 @@ class PreparedToolbox:
         return self.tools.invalid(call)
 
     async def call(self, call: ToolCall, memory: ToolMemory) -> ToolResult:
-        if not self._is_ready:
-            async with self._lock:
-                try:
-                    if not self._is_ready:
-                        await self.prepare()
-                except WorkspaceUnavailable as error:
-                    return ToolResult(str(error), is_error=True)
-                self._is_ready = True
+        try:
+            await self.prepared.ready()
+        except WorkspaceUnavailable as error:
+            return ToolResult(str(error), is_error=True)
         return await self.tools.call(call, memory)

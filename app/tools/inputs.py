@@ -47,8 +47,10 @@ def parse_input(tool: Tool[InputT], raw: Mapping[str, JsonValue]) -> InputT:
     )
 
 
-def _coerced(value: JsonValue, schema: Mapping[str, Any]) -> JsonValue:
-    kind = schema.get("type")
+def _coerced(value: JsonValue, schema: object) -> JsonValue:
+    kind = schema.get("type") if isinstance(schema, Mapping) else None
+    if not isinstance(kind, str):  # a schema of somebody else's
+        return value
     if kind == "boolean" and value in ("true", "false"):
         return value == "true"
     if kind not in {"integer", "number"} or isinstance(value, bool):

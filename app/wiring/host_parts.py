@@ -3,7 +3,7 @@
 import asyncio
 import platform
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from app.domain.options import AgentOptions
 from app.domain.tools import ToolSpec
 from app.domain.usage import Usage
 from app.errors import NoProvider, WorkspaceUnavailable
+from app.mcp.servers import McpRules
 from app.permissions.permissions import Permissions
 from app.permissions.place import Place as PermissionPlace
 from app.providers.catalog import ModelCatalog
@@ -24,7 +25,7 @@ from app.runs.asking import PersonAsker
 from app.runs.desk import Desk
 from app.runs.gate import RuleGate
 from app.runs.live import Hub
-from app.runs.prepared import PreparedToolbox
+from app.runs.prepared import Prepared, PreparedToolbox
 from app.runs.previews import live_previews
 from app.runs.progress import ToldToolbox
 from app.runs.side_model import SmallModel
@@ -44,6 +45,7 @@ from app.tools.tool import Beyond, Tool
 from app.tools.toolbox import Toolbox
 from app.tools.workspace import Workspace
 from app.wiring.folders import Folders
+from app.wiring.mcp import run_servers, with_servers
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class HostParts:
     guard: Guard
     """For requests to places that strangers name."""
     pages: Pages
+    mcp: McpRules
     small_model: str | None
     """What is asked beside a run's conversation; None: its own model."""
 
@@ -101,7 +104,7 @@ class HostParts:
         )
 
     def first_briefing(self, info: RunInfo, work: Work) -> Briefing | None:
-        if work.workspace["source"] != "empty":
+        if work.workspace["source"] != "empty" or info.options.mcp_servers:
             return None
         place = environment(self.stamps.clock, info.cwd, self._platform, NO_REPOSITORY)
         return Briefing(place)
@@ -132,10 +135,11 @@ class HostParts:
         lease = claim.lease
         place = self.folders.place(work.workspace)
         desk.hold_for(options.actions.hold_seconds)
-        with (
-            self.folders.workspace(place) as workspace,
-            live_previews(self.hub, self.stamps.clock, lease) as previews,
-        ):
+        prepared = Prepared(lambda: asyncio.to_thread(self.folders.prepare, work.workspace, place))
+        async with AsyncExitStack() as stack:
+            workspace = stack.enter_context(self.folders.workspace(place))
+            previews = stack.enter_context(live_previews(self.hub, self.stamps.clock, lease))
+            commands = self.folders.commands(place)
             base = Permissions(place=_place_of(workspace))
             gate = RuleGate(Permissions.of(options, base), PersonAsker(desk, options.actions), base)
             desk.on_options = gate.adopt
@@ -148,20 +152,32 @@ class HostParts:
             )
             model = self._model(options)
             side = self._side(options, model, info)
-            prepared = PreparedToolbox(
-                Toolbox(
-                    self.tools,
+
+            def toolbox(of_servers: Sequence[Tool[Any]]) -> Toolbox:
+                return Toolbox(
+                    (*self.tools, *of_servers),
                     workspace,
-                    self.folders.commands(place),
+                    commands,
                     shells=shells,
                     disabled=disabled,
                     decoder=self.decoder,
                     shelf=shelf,
                     beyond=Beyond(self.pages, side, f"{lease.tenant_id}/{lease.session_id}"),
-                ),
-                lambda: asyncio.to_thread(self.folders.prepare, work.workspace, place),
+                )
+
+            servers = await stack.enter_async_context(
+                run_servers(
+                    options,
+                    self.mcp,
+                    self.guard,
+                    commands,
+                    cwd=info.cwd,
+                    prepare=prepared.ready,
+                    taken=[tool.spec.name for tool in self.tools],
+                )
             )
-            told = ToldToolbox(prepared, previews, self.tool_progress_s)
+            tools = with_servers(servers, toolbox, options)
+            told = ToldToolbox(PreparedToolbox(tools, prepared), previews, self.tool_progress_s)
             output = options.output_format
             yield Effects(
                 model=model,
@@ -181,6 +197,7 @@ class HostParts:
                 models=self.stamps.models,
                 clock=self.stamps.clock,
                 side=side,
+                servers=servers,
             )
 
     def _side(self, options: AgentOptions, model: Model, info: RunInfo) -> SmallModel:

@@ -11,6 +11,7 @@ from app.runs.policy import Policy
 from app.sandbox.egress import EgressRules
 from app.sandbox.guarded_http import Guard
 from app.settings import EgressSettings, ModelSettings, Settings
+from app.wiring.mcp import check_servers, header_variables
 
 SDK_VERSION = "0.2.189"
 """The SDK whose message parser the compatibility test runs over our messages."""
@@ -36,6 +37,7 @@ def policy_of(settings: Settings, providers: ProviderSet, models: Models) -> Pol
         is_served=lambda model: model == DEMO_MODEL or providers.is_configured,
         how_to_serve=f"No model provider is configured. {HOW_TO_SET_A_KEY}",
         models=models,
+        check_servers=check_servers(egress_rules(settings.egress), header_variables(settings.mcp)),
     )
 
 
@@ -46,17 +48,21 @@ def small_model(model: ModelSettings) -> str | None:
     return resolve_model(model.small, model.aliases, model.default)
 
 
-def open_guard(egress: EgressSettings) -> Guard:
-    """Give what the service goes with to places that strangers name. Raises `ConfigError`."""
+def egress_rules(egress: EgressSettings) -> EgressRules:
+    """Give where the service goes for strangers."""
     allowed = egress.allowed_hosts
-    rules = EgressRules(
+    return EgressRules(
         private_hosts=tuple(egress.private_hosts),
         allowed_hosts=None if allowed is None else tuple(allowed),
         denied_hosts=tuple(egress.denied_hosts),
         ports=frozenset(egress.ports),
     )
+
+
+def open_guard(egress: EgressSettings) -> Guard:
+    """Give what the service goes with to places that strangers name. Raises `ConfigError`."""
     try:
-        return Guard(rules, ca_file=str(egress.ca_file) if egress.ca_file else None)
+        return Guard(egress_rules(egress), ca_file=str(egress.ca_file) if egress.ca_file else None)
     except OSError as error:  # an SSLError is one
         raise ConfigError(
             "TREADLE_EGRESS__CA_FILE: the file holds no certificates that can be read "
@@ -72,7 +78,7 @@ def meta(settings: Settings) -> Mapping[str, Any]:
         "wire": {"claude_code_version": f"{version()} (Treadle)", "claude_agent_sdk": SDK_VERSION},
         "features": [
             *("runs", "sessions", "fork", "rewind", "continue", "export", "import", "search"),
-            *("sse", "previews", "cancel", "compact", "actions"),
+            *("sse", "previews", "cancel", "compact", "actions", "mcp"),
         ],
         "sandbox": settings.sandbox,
         "models": {

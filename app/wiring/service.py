@@ -52,6 +52,7 @@ from app.wiring.database import open_store, prepare_data_dir
 from app.wiring.folders import Folders
 from app.wiring.host_parts import HostParts, SystemStamps, offered
 from app.wiring.keep_running import keep_running
+from app.wiring.mcp import mcp_rules
 from app.wiring.providers import api_key_source, open_catalog, open_providers, retry_rules
 from app.wiring.rules import meta, open_guard, policy_of, small_model, version
 
@@ -113,6 +114,7 @@ async def open_service(
                 decoder=decoder,
                 guard=guard,
                 pages=Pages(guard, decoder),
+                mcp=mcp_rules(settings.mcp, version()),
                 small_model=small_model(settings.model),
             )
             worker = await stack.enter_async_context(

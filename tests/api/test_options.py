@@ -261,8 +261,6 @@ async def test_a_wrong_parameter_is_named(stage: Stage, name: str) -> None:
     [
         ("hooks", {"PreToolUse": []}),
         ("agents", {"a": {}}),
-        ("mcp_servers", {"a": {}}),
-        ("mcpServers", {"a": {}}),
         ("fork_session", True),
         ("resume", "x"),
         ("env", {"A": "b"}),

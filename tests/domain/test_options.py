@@ -24,6 +24,8 @@ SET: dict[str, Any] = {
     "tools": ["Read"],
     "allowed_tools": ["Read", "mcp__a-b__c_d"],
     "disallowed_tools": ["Bash"],
+    "mcp_servers": {"s": {"type": "http", "url": "https://example.com/mcp"}},
+    "strict_mcp_config": True,
     "permission_mode": "acceptEdits",
     "max_turns": 3,
     "max_budget_usd": "0.50",

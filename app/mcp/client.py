@@ -1,0 +1,330 @@
+"""One server of one run: connected, failed, or on its way; connected anew when it is called.
+
+Theory of operation. The package's client belongs to the task that entered it, so a connection has a
+task of its own (`_live`), which connects, lists, lists again when the server says so, and closes.
+Everybody else only asks the client; a cut connection ends their requests with an error and the
+task with it. The next call begins another one. Errors of the package never leave this module.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, aclosing, suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import mcp_types as types
+from mcp.client.client import Client
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+
+from app.domain.mcp import ServerState
+from app.domain.text import printable, printable_value
+from app.errors import ToolFailed
+from app.mcp.ending import Ending, Link
+from app.mcp.listing import (
+    MAX_INSTRUCTIONS,
+    MAX_PAGES,
+    MAX_PROMPTS,
+    MAX_RESOURCES,
+    MAX_TOOLS,
+    ListedPrompt,
+    ListedTool,
+    Listing,
+)
+from app.mcp.screen import Screened
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_RELIST_AFTER_S = 1.0
+"""Between two listings of a server that changes its list again and again."""
+_CLOSE_WITHIN_S = 3.0
+_MAX_ERROR = 2_000
+_LISTED = frozenset(
+    {
+        "notifications/tools/list_changed",
+        "notifications/prompts/list_changed",
+        "notifications/resources/list_changed",
+    }
+)
+
+
+@dataclass(slots=True)
+class Connection:
+    """Owns its task. `close` ends it, and all that it holds."""
+
+    name: str
+    link: Link
+    start_s: float
+    """Longest wait until the server is ready."""
+    call_s: float
+    """Longest wait for one answer."""
+    changed: Callable[[], Awaitable[None]]
+    """Told when the state, or what the server lists, is otherwise than before."""
+    version: str = ""
+    """Our own, for the server."""
+    state: ServerState = "pending"
+    error: str | None = None
+    listing: Listing = field(default_factory=Listing)
+    _client: Client | None = None
+    _task: asyncio.Task[None] | None = None
+    _settled: asyncio.Event = field(default_factory=asyncio.Event)
+    _lost: asyncio.Event = field(default_factory=asyncio.Event)
+    _stale: asyncio.Event = field(default_factory=asyncio.Event)
+    _is_closing: bool = False
+
+    def begin(self) -> None:
+        """Begin to connect, if it is not connected and not on its way."""
+        if self._task is None or self._task.done():
+            self.state, self.error = "pending", None
+            self._settled.clear()
+            self._lost = asyncio.Event()
+            self._is_closing = False
+            self._task = asyncio.create_task(self._live())
+
+    async def settled(self) -> None:
+        """Wait until it is connected, or has failed to."""
+        await self._settled.wait()
+
+    async def close(self, state: ServerState = "disabled") -> None:
+        """End the connection, and the server's process if it is one."""
+        self._is_closing = True
+        self._lost.set()
+        if self._task is not None:
+            if self._client is not None:
+                await asyncio.wait([self._task], timeout=_CLOSE_WITHIN_S)
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        self.state, self.error = state, None
+        self._settled.set()
+
+    # -- requests -------------------------------------------------------------------------
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
+        """Call a tool. Raises `ToolFailed` with what went wrong."""
+        return await self._ask(f"the tool {name}", lambda c: c.call_tool(name, dict(arguments)))
+
+    async def read_resource(self, uri: str) -> types.ReadResourceResult:
+        """Read a resource. Raises `ToolFailed`."""
+        return await self._ask(f"the resource {uri}", lambda c: c.read_resource(uri))
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
+        """Get a prompt. Raises `ToolFailed`."""
+        return await self._ask(f"the prompt {name}", lambda c: c.get_prompt(name, dict(arguments)))
+
+    async def _ask(self, what: str, ask: Callable[[Client], Awaitable[T]]) -> T:
+        if self.state == "disabled":
+            raise ToolFailed(f"The MCP server {self.name} is switched off.")
+        if self._lost.is_set() and self._task is not None:
+            await asyncio.wait([self._task])  # what is left of the old one ends first
+        self.begin()
+        await self.settled()
+        client = self._client
+        if client is None:
+            raise ToolFailed(f"The MCP server {self.name} is not connected: {self.error}.")
+        try:
+            async with asyncio.timeout(self.call_s):
+                return await ask(client)
+        except TimeoutError:
+            raise ToolFailed(
+                f"The MCP server {self.name} gave no answer within {self.call_s:g} s for {what}."
+            ) from None
+        except MCPError as error:
+            raise ToolFailed(await self._told(error)) from None
+        except (ValidationError, RuntimeError) as error:
+            raise ToolFailed(
+                f"The MCP server {self.name} gave a malformed answer for {what}: {_short(error)}"
+            ) from None
+
+    async def _told(self, error: MCPError) -> str:
+        # By what the package says, since servers use its code (-32000) for anything.
+        if self._lost.is_set() or error.message in {"Connection closed", "Session terminated"}:
+            self._lost.set()
+            if self._task is not None:
+                await asyncio.wait([self._task], timeout=_CLOSE_WITHIN_S)
+            return (
+                f"The connection to the MCP server {self.name} was lost during the call "
+                f"({self.error or 'closed'}); what the call has done is unknown. The next call "
+                "connects again."
+            )
+        return printable(error.message)[:_MAX_ERROR] or f"The MCP server {self.name} failed."
+
+    # -- the connection's task ------------------------------------------------------------
+
+    async def _live(self) -> None:
+        ending = Ending()
+        why, is_late = "it did not come up", False
+        try:
+            async with AsyncExitStack() as stack:
+                async with asyncio.timeout(self.start_s):
+                    client = await stack.enter_async_context(self._made(ending))
+                    self.listing = await _list_all(client)
+                self._client, self.state = client, "connected"
+                await self.changed()
+                self._settled.set()
+                await self._stay(client)
+            why = "the connection was lost"
+        except TimeoutError:
+            why, is_late = f"it was not ready within {self.start_s:g} s", True
+        except asyncio.CancelledError:
+            if not self._is_closing:
+                raise
+        except Exception as error:  # noqa: BLE001 - whatever package, server and sandbox come up with
+            why = _cause(error)
+        finally:
+            self._client = None
+            if not self._is_closing:
+                self.state = "needs-auth" if ending.needs_auth else "failed"
+                self.error = why if is_late else ending.why or why
+                log.info(
+                    "An MCP server is not connected: %s",
+                    self.error,
+                    extra={"action": "mcp_server_lost", "server": self.name},
+                )
+                with suppress(asyncio.CancelledError):
+                    await self.changed()
+            self._settled.set()
+
+    def _made(self, ending: Ending) -> Client:
+        return Client(
+            Screened(self.link(ending), self._lost.set),
+            cache=None,
+            client_info=types.Implementation(name="treadle", version=self.version),
+            message_handler=self._heard,
+        )
+
+    async def _heard(self, message: object) -> None:
+        if getattr(message, "method", None) in _LISTED:
+            self._stale.set()
+
+    async def _stay(self, client: Client) -> None:
+        """Wait until the connection is lost or to be closed; keep the listing up to date."""
+        lost = asyncio.create_task(self._lost.wait())
+        listening = asyncio.create_task(self._listen(client))
+        try:
+            while not lost.done():
+                stale = asyncio.create_task(self._stale.wait())
+                await asyncio.wait((lost, stale), return_when=asyncio.FIRST_COMPLETED)
+                stale.cancel()
+                if not lost.done():
+                    self._stale.clear()
+                    await self._list_again(client)
+                    await asyncio.wait((lost,), timeout=_RELIST_AFTER_S)
+        finally:
+            listening.cancel()
+            lost.cancel()
+            await asyncio.gather(listening, lost, return_exceptions=True)
+
+    async def _listen(self, client: Client) -> None:
+        """Subscribe to changes where the protocol has subscriptions; older servers just tell."""
+        if client.session.initialize_result is not None:
+            return
+        capabilities = client.server_capabilities
+        with suppress(Exception):  # not told of changes: they are seen at the next connection
+            async with client.listen(
+                tools_list_changed=bool(capabilities.tools and capabilities.tools.list_changed),
+                prompts_list_changed=bool(
+                    capabilities.prompts and capabilities.prompts.list_changed
+                ),
+                resources_list_changed=bool(
+                    capabilities.resources and capabilities.resources.list_changed
+                ),
+            ) as changes:
+                async for _ in changes:
+                    self._stale.set()
+
+    async def _list_again(self, client: Client) -> None:
+        try:
+            async with asyncio.timeout(self.start_s):
+                self.listing = await _list_all(client)
+        except (TimeoutError, MCPError, ValidationError) as error:
+            log.info("An MCP server cannot be listed again: %s", _cause(error))
+        else:
+            await self.changed()
+
+
+async def _list_all(client: Client) -> Listing:
+    """Ask for everything that the server says it has. Raises what the client raises."""
+    has, info = client.server_capabilities, client.server_info
+    tools: list[ListedTool] = []
+    if has.tools:
+        async with aclosing(_pages(client.list_tools)) as pages:
+            async for page in pages:
+                tools += map(_listed, page.tools)
+                if len(tools) > MAX_TOOLS:
+                    break
+    prompts: list[ListedPrompt] = []
+    if has.prompts:
+        async with aclosing(_pages(client.list_prompts)) as pages:
+            async for page in pages:
+                prompts += map(_prompt, page.prompts)
+                if len(prompts) > MAX_PROMPTS:
+                    break
+    resources: list[Mapping[str, Any]] = []
+    if has.resources:
+        async with aclosing(_pages(client.list_resources)) as pages:
+            async for page in pages:
+                resources += (_json(resource) for resource in page.resources)
+                if len(resources) > MAX_RESOURCES:
+                    break
+    return Listing(
+        tuple(tools),
+        tuple(prompts[:MAX_PROMPTS]),
+        tuple(resources[:MAX_RESOURCES]),
+        has_resources=bool(has.resources),
+        instructions=printable(client.instructions or "")[:MAX_INSTRUCTIONS],
+        server={
+            "name": printable(info.name)[:200],
+            "version": printable(info.version)[:100],
+        }
+        if info
+        else {},
+    )
+
+
+async def _pages(ask: Callable[..., Awaitable[Any]]) -> AsyncGenerator[Any]:
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        page = await ask(cursor=cursor)
+        yield page
+        cursor = page.next_cursor
+        if not cursor:
+            return
+
+
+def _listed(tool: types.Tool) -> ListedTool:
+    hints = tool.annotations
+    return ListedTool(
+        tool.name,
+        tool.description or tool.title or "",
+        tool.input_schema,
+        read_only=bool(hints and hints.read_only_hint),
+    )
+
+
+def _prompt(prompt: types.Prompt) -> ListedPrompt:
+    return ListedPrompt(prompt.name, tuple(given.name for given in prompt.arguments or ()))
+
+
+def _json(resource: types.Resource) -> Mapping[str, Any]:
+    told: dict[str, Any] = printable_value(
+        resource.model_dump(
+            mode="json", by_alias=True, exclude_none=True, exclude={"icons", "meta"}
+        )
+    )
+    return told
+
+
+def _cause(error: BaseException) -> str:
+    """Give the first cause of what task groups have wrapped."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, ToolFailed):
+        return error.message
+    return _short(error) if str(error) else type(error).__name__
+
+
+def _short(error: BaseException) -> str:
+    return printable(str(error)).splitlines()[0][:300]

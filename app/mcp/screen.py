@@ -1,0 +1,121 @@
+"""What comes from a server, looked at before the session does: floods slowed, ballast dropped."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+import anyio
+from mcp.client._transport import ReadStream, TransportStreams, WriteStream
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCNotification, JSONRPCResponse
+
+Streams: TypeAlias = AbstractAsyncContextManager[TransportStreams]
+
+_UNREAD = frozenset(
+    {"notifications/message", "notifications/progress", "notifications/resources/updated"}
+)
+"""Notifications that nothing here listens to."""
+_FREE_A_SECOND = 200
+"""Messages that answer no request, before the server has to wait."""
+_WAIT_EACH = 50
+"""Of those that are too many, after which it waits."""
+_WAIT_S = 0.02
+
+
+class Screen:
+    """The read stream of a connection."""
+
+    def __init__(
+        self, inner: ReadStream[SessionMessage | Exception], lost: Callable[[], None]
+    ) -> None:
+        """`lost` is called when nothing more will come."""
+        self._inner = inner
+        self._lost = lost
+        self._second = 0.0
+        self._count = 0
+
+    @property
+    def last_context(self) -> Any:  # noqa: ANN401 - whatever the transport hands on
+        return getattr(self._inner, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        """Give the next message that is worth it."""
+        while True:
+            try:
+                item = await self._inner.receive()
+            except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+                self._lost()
+                raise
+            message = item.message if isinstance(item, SessionMessage) else None
+            if isinstance(message, JSONRPCResponse):
+                _drop_output_schemas(message.result)
+                return item
+            await self._slow_down()
+            if isinstance(message, JSONRPCNotification) and message.method in _UNREAD:
+                continue
+            return item
+
+    async def _slow_down(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._second >= 1:
+            self._second, self._count = now, 0
+        self._count += 1
+        if self._count > _FREE_A_SECOND and self._count % _WAIT_EACH == 0:
+            await asyncio.sleep(_WAIT_S)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._inner.__aexit__(kind, error, trace)
+
+
+class Screened(AbstractAsyncContextManager[TransportStreams]):
+    """A transport behind a `Screen`."""
+
+    def __init__(self, transport: Streams, lost: Callable[[], None]) -> None:
+        self._transport = transport
+        self._lost = lost
+
+    async def __aenter__(self) -> tuple[Screen, WriteStream[SessionMessage]]:
+        read, write = await self._transport.__aenter__()
+        return Screen(read, self._lost), write
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        return await self._transport.__aexit__(kind, error, trace)
+
+
+def _drop_output_schemas(result: dict[str, Any]) -> None:
+    """Forget the schemas that results would be checked against.
+
+    The package checks with an engine that a hostile pattern stops for ever, on the event loop.
+    """
+    tools = result.get("tools")
+    for tool in tools if isinstance(tools, list) else ():
+        if isinstance(tool, dict):
+            tool.pop("outputSchema", None)

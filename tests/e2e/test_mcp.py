@@ -1,0 +1,165 @@
+"""Runs with MCP servers, over HTTP."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import MakeSettings
+from tests.fakes import mcp_plain
+from tests.fakes.mcp_site import mcp_site
+from tests.fakes.messages_api import MessagesApi
+from tests.hosts import Host, host
+from tests.runs.prompts import finished, messages, scripted, start
+from tests.sandbox.rooms import processes, until
+
+Json = dict[str, Any]
+SCRIPT = Path(mcp_plain.__file__).read_text()
+PLAIN: Json = {"command": "python3", "args": ["-c", SCRIPT]}
+"""A server that needs nothing but the sandbox."""
+
+
+def call(tool: str, **given: object) -> Json:
+    return {"tool": tool, "input": given}
+
+
+async def log(service: Host, session_id: str, kind: str) -> list[Json]:
+    answer = await service.client.get(f"/v1/sessions/{session_id}/events", params={"types": kind})
+    found: list[Json] = [entry["data"] for entry in answer.json()["data"]]
+    return found
+
+
+async def results(service: Host, session_id: str) -> list[tuple[str, bool]]:
+    found = []
+    for message in await messages(service.client, session_id):
+        content = message["message"]["content"] if message["type"] == "user" else ""
+        for block in content if isinstance(content, list) else ():
+            if block["type"] == "tool_result":
+                said = block["content"]
+                text = said if isinstance(said, str) else said[0].get("text", "")
+                found.append((text, bool(block.get("is_error"))))
+    return found
+
+
+@pytest.mark.requirement("mcp:run")
+async def test_a_run_uses_a_server_and_leaves_nothing_of_it(
+    make_settings: MakeSettings, messages_api: MessagesApi, database_url: str
+) -> None:
+    del database_url
+    async with host(make_settings()) as service:
+        run = await start(
+            service.client,
+            scripted(
+                call("mcp__p__echo", n=1), call("mcp__p__touch"), call("Read", file_path="touched")
+            ),
+            mcp_servers={"p": PLAIN, "off": {"command": "no-such-program"}},
+            allowed_tools=["mcp__p__touch"],
+        )
+        ended = await finished(service.client, run["id"])
+        session_id = run["session_id"]
+        assert ended["result_subtype"] == "success"
+        init, *_ = await messages(service.client, session_id)
+        assert init["mcp_servers"] == [
+            {"name": "off", "status": "failed", "source": "options"},
+            {"name": "p", "status": "connected", "source": "options"},
+        ]
+        assert {"mcp__p__echo", "Read"} < set(init["tools"])
+        (told,) = await log(service, session_id, "mcp.status")
+        off, plain = told["servers"]
+        assert off["status"] == "failed"
+        assert "exit code 127" in off["error"]
+        assert plain["tools_hash"].startswith("sha256:")
+        echo, touch, read = await results(service, session_id)
+        assert echo[1]  # a server's word that it only reads permits nothing
+        assert "approval" in echo[0]
+        assert touch == ("done", False)
+        assert "x" in read[0]
+        offered = {tool["name"] for tool in messages_api.requests[0].body["tools"]}
+        assert "Read" in offered
+        assert "mcp__p__touch" not in offered  # it can be found, and called without
+        assert "mcp__p__touch" in str(messages_api.requests[0].body["messages"][0])
+    await until(lambda: not processes("plain Python: it needs no package"))
+
+
+@pytest.mark.requirement("mcp:required")
+async def test_a_required_server_that_fails_ends_the_run_before_any_request(
+    make_settings: MakeSettings, messages_api: MessagesApi, database_url: str
+) -> None:
+    del database_url
+    async with host(make_settings(mcp={"start_s": 0.5})) as service:
+        slow = {**PLAIN, "args": [*PLAIN["args"], "--slow", "30"], "required": True}
+        run = await start(service.client, scripted({"text": "hi"}), mcp_servers={"p": slow})
+        ended = await finished(service.client, run["id"])
+        assert (ended["end_reason"], ended["result_subtype"]) == (
+            "mcp_required",
+            "error_during_execution",
+        )
+        init, *_, result = await messages(service.client, run["session_id"])
+        assert init["mcp_servers"][0]["status"] == "failed"
+        assert result["errors"] == [
+            "The MCP server 'p' is required and is not there: it was not ready within 0.5 s."
+        ]
+        assert not messages_api.requests
+
+
+@pytest.mark.requirement("mcp:pinned")
+async def test_the_session_remembers_tools_until_a_change_is_accepted(
+    make_settings: MakeSettings, messages_api: MessagesApi, database_url: str
+) -> None:
+    del messages_api, database_url
+    allowed = ["mcp__p__env", "mcp__p__evolve"]
+    async with host(make_settings()) as a, host(make_settings()) as b:
+        first = await start(
+            a.client,
+            scripted(call("mcp__p__evolve")),
+            mcp_servers={"p": PLAIN},
+            allowed_tools=allowed,
+        )
+        await finished(a.client, first["id"])
+        session_id = first["session_id"]
+
+        async def again(service: Host, **given: Any) -> tuple[str, bool]:
+            run = await start(
+                service.client,
+                scripted(call("mcp__p__env")),
+                session_id=session_id,
+                mcp_servers={"p": {**PLAIN, **given}},
+                allowed_tools=allowed,
+            )
+            assert (await finished(service.client, run["id"]))["result_subtype"] == "success"
+            return (await results(service, session_id))[-1]
+
+        text, is_error = await again(b)
+        assert is_error
+        assert "mcp__p__env is withheld: it is not as it was" in text
+        newest = (await log(b, session_id, "mcp.status"))[-1]["servers"][0]
+        assert [tool["name"] for tool in newest["withheld"]] == ["env"]
+        assert (await again(a, accept_tools=newest["tools_hash"]))[1] is False
+        assert (await again(b))[1] is False  # the consent stays
+
+
+@pytest.mark.requirement("mcp:options")
+async def test_servers_that_may_not_be_reached_are_refused_with_their_field(
+    make_settings: MakeSettings, messages_api: MessagesApi, database_url: str
+) -> None:
+    del messages_api, database_url
+    settings = make_settings(mcp={"header_variables": {"TOKEN": ["api.example.com"]}})
+    async with host(settings) as service, mcp_site() as site:
+        for server, pointer in (
+            ({"command": "x", "cwd": "/"}, "cwd"),
+            ({"type": "http", "url": site.url()}, "url"),
+            ({"type": "sse", "url": "http://10.0.0.1/sse"}, "url"),
+            ({"type": "http", "url": "https://[::1"}, "url"),
+            (
+                {"type": "http", "url": "https://evil.test", "headers": {"A": "${TOKEN}"}},
+                "headers/A",
+            ),
+        ):
+            for path in ("/v1/runs", "/v1/sessions"):
+                body: Json = {"options": {"mcp_servers": {"a/b": server}}}
+                if path == "/v1/runs":
+                    body["prompt"] = "hi"
+                answer = await service.client.post(path, json=body)
+                assert answer.status_code == 422, answer.text
+                (error,) = answer.json()["errors"]
+                assert error["pointer"] == f"/options/mcp_servers/a~1b/{pointer}"

@@ -1,0 +1,1 @@
+from tests.sandbox.conftest import rooms as rooms
