@@ -10,6 +10,7 @@ TreadleError
 └─ ConfigError                          → at start: message, exit status 2
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -301,10 +302,12 @@ class Parked(TreadleError):
 class Interrupted(TreadleError):
     """Who denied a call wants the run to end."""
 
-    def __init__(self, denial: dict[str, Any]) -> None:
+    def __init__(self, denial: dict[str, Any], audit: Mapping[str, Any]) -> None:
         super().__init__("a person ended the run with a denial")
         self.denial = denial
         """The entry of `permission_denials`."""
+        self.audit = audit
+        """The decision, for the audit."""
 
 
 class NobodyAnswered(TreadleError):

@@ -266,6 +266,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     # -- permissions --------------------------------------------------------------------------
     "permissions:modes": Requirement("Each mode allows what it says.", "loop 11, B27"),
+    "permissions:audit": Requirement(
+        "Every decision about a call is kept with who made it, why, and over which input.",
+        "loop 11.5, security 5",
+    ),
     "permissions:rules": Requirement(
         "Deny rules beat modes and allow rules; one more never allows more.", "loop 11"
     ),

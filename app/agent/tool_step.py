@@ -6,12 +6,13 @@ inside a task group (PEP 789). Closing the step stops its tasks and waits for th
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import groupby
-from typing import Literal
+from typing import Any, Literal
 
+from app.agent.audit import audit_note
 from app.agent.changes import untold, with_current_options
 from app.agent.draft import BRIEFING
 from app.agent.effects import Effects
@@ -66,7 +67,9 @@ async def run_tools(
                 yield advance
                 state = advance.state
             denied = replace(state, denials=(*state.denials, end.denial))
-            yield denied.after(interrupted(denied, effects))
+            ended = interrupted(denied, effects)
+            entries = tuple(_with_audit(entry, end.audit) for entry in ended.entries)
+            yield denied.after(replace(ended, entries=entries))
             return
         finally:
             await running.stop()
@@ -171,7 +174,11 @@ async def carry_out(block: ToolUseBlock, state: LoopState, effects: Effects) -> 
     return (
         *changed,
         *_told_of_tasks(result, call, state, effects),
-        result_entry(call.id, result, state, effects, decision=decision, facts=facts),
+        _audited(
+            result_entry(call.id, result, state, effects, decision=decision, facts=facts),
+            call,
+            decision,
+        ),
         *(note_entry(text, state, effects, is_synthetic=True) for text in result.notes),
     )
 
@@ -181,6 +188,17 @@ async def _output(call: ToolCall, state: LoopState, effects: Effects) -> Entry:
     result = await effects.tools.call(call, state.memory)
     facts = {OUTPUT_FACT: "failed" if result.is_error else "valid"}
     return result_entry(call.id, result, state, effects, decision=Allow(None), facts=facts)
+
+
+def _with_audit(entry: Entry, note: Mapping[str, Any]) -> Entry:
+    """Put a decision with the entry that answers its call."""
+    meta = getattr(entry.message, "tool_result_meta", None) or [{}]
+    is_answer = meta[0].get("id") == note["tool_use_id"]
+    return replace(entry, audit=note) if is_answer else entry
+
+
+def _audited(entry: Entry, call: ToolCall, decision: Allow | Deny) -> Entry:
+    return replace(entry, audit=audit_note(call, decision))
 
 
 def _told_of_tasks(
@@ -230,11 +248,12 @@ def _denied(
         "tool_input": dict(call.input),
     }
     if decision.interrupts:
-        raise Interrupted(denial)
+        raise Interrupted(denial, audit_note(call, decision))
     result = ToolResult(decision.message, is_error=True)
     told = result_entry(
         call.id, result, state, effects, decision=decision, facts={"denial": denial}
     )
+    told = _audited(told, call, decision)
     if not decision.is_announced:
         return (told,)
     notice = PermissionDeniedMessage(

@@ -10,6 +10,7 @@ from app.api.guard import Guard
 from app.api.problems import MEDIA_TYPE, Problem, install_problems
 from app.api.routes import (
     actions,
+    audit,
     control,
     log,
     messages,
@@ -81,6 +82,7 @@ def create_api(
         messages,
         window,
         search,
+        audit,
         meta,
     ):
         app.include_router(module.router)

@@ -59,3 +59,11 @@ def decode_cursor(cursor: str | None, tag: str) -> tuple[datetime, str] | None:
     if its_tag != tag or not is_sane:
         raise CursorInvalid("The cursor belongs to another list, order or filter.")
     return position
+
+
+def place_of(text: str) -> tuple[str, int]:
+    """Read the place of a row in a session's log, as a cursor names it. Raises `CursorInvalid`."""
+    session_id, _, seq = text.partition("/")
+    if not seq.isdecimal() or len(seq) > 18:
+        raise CursorInvalid("The cursor is not one of ours.")
+    return session_id, int(seq)

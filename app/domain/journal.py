@@ -18,6 +18,8 @@ class Entry:
     """The exact JSON that is stored, and sent to every reader."""
     facts: Mapping[str, Any] | None = None
     """What the loop must remember and no client sees; folded with the message."""
+    audit: Mapping[str, Any] | None = None
+    """The decision that the message follows from, for the audit: it commits with the message."""
 
     @staticmethod
     def of(message: Message, facts: Mapping[str, Any] | None = None) -> "Entry":

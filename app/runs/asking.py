@@ -1,11 +1,8 @@
 """Questions to people become actions, and answers become verdicts."""
 
-import hashlib
 from dataclasses import dataclass
-from typing import Any
 
-import orjson
-
+from app.agent.audit import input_sha256
 from app.domain.actions import ActionRules, Answer, Request
 from app.domain.permissions import Scene
 from app.domain.tools import ToolCall, ToolSpec
@@ -50,7 +47,7 @@ class PersonAsker:
             "permission",
             call.id,
             call.name,
-            sha256_of(call.input),
+            input_sha256(call.input),
             shown,
             self.rules.permission_timeout_seconds,
             self.rules.on_timeout,
@@ -61,16 +58,11 @@ class PersonAsker:
             "question",
             call.id,
             call.name,
-            sha256_of(call.input),
+            input_sha256(call.input),
             {"questions": call.input.get("questions")},
             self.rules.question_timeout_seconds,
             self.rules.on_timeout,
         )
-
-
-def sha256_of(given: Any) -> bytes:  # noqa: ANN401 - JSON
-    """Give the hash of an input in canonical form, to which an answer is bound."""
-    return hashlib.sha256(orjson.dumps(given, option=orjson.OPT_SORT_KEYS)).digest()
 
 
 def _verdict(call: ToolCall, answer: Answer, request: Request) -> Verdict:

@@ -5,14 +5,16 @@ import contextlib
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from datetime import datetime
 
 from app.domain.work_items import Items
 from app.errors import CursorInvalid, NotFound
 from app.runs.items import Comment, End, Framed, Item
 from app.runs.live import Hub
 from app.runs.topic import RUN_FINISHED, frame
-from app.store import journal
+from app.store import audits, journal
 from app.store import runs as store_runs
+from app.store.audits import AuditRow as AuditRow
 from app.store.engine import Database
 from app.store.journal import Row
 from app.store.runs import RunRow, find_run
@@ -40,6 +42,25 @@ class Queries:
         """Give what a session's agent means to do. Raises `NotFound`."""
         await self.session(tenant_id, session_id)
         return await work_items(self.database, tenant_id, session_id)
+
+    async def decisions(
+        self,
+        tenant_id: str,
+        *,
+        session_id: str | None,
+        run_id: str | None,
+        before: tuple[datetime, str, int] | None,
+        limit: int,
+    ) -> list[AuditRow]:
+        """Give decisions about calls, the newest first. What is not there has none."""
+        return await audits.decisions(
+            self.database,
+            tenant_id,
+            session_id=session_id,
+            run_id=run_id,
+            before=before,
+            limit=limit,
+        )
 
     async def run(self, tenant_id: str, run_id: str) -> RunRow:
         """Give a run. Raises `NotFound`."""

@@ -70,6 +70,7 @@ async def append_many(database: Database, writes: Sequence[Write]) -> list[Store
         *columns([row for _, row in rows]),
         [number + 1 for number, _ in spent],
         *ledger_columns([row for _, row in spent]),
+        [row.audit for _, row in rows],
     )
     stored: list[Stored | None] = [None] * len(writes)
     for answer in answers:
@@ -113,6 +114,11 @@ j AS (
   SELECT f.tenant_id, f.id, f.last_seq - f.n + o, f.run_id, k, t, s, u, p, b, x
   FROM f JOIN unnest($6::int[], $7::int[], $8::text[], $9::text[], $10::text[], $11::text[],
     $12::text[], $13::text[], $14::text[]) AS n(g, o, k, t, s, u, p, b, x) ON n.g = f.g),
+a AS (
+  INSERT INTO audit (tenant_id, session_id, seq, run_id, body)
+  SELECT f.tenant_id, f.id, f.last_seq - f.n + o, f.run_id, b
+  FROM f JOIN unnest($6::int[], $7::int[], $31::text[]) AS n(g, o, b) ON n.g = f.g
+  WHERE b IS NOT NULL),
 l AS (
   INSERT INTO ledger (tenant_id, session_id, run_id, thread, purpose, model, request_id,
     http_status, input_tokens, output_tokens, cache_read_tokens, cache_write_5m_tokens,

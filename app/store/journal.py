@@ -81,6 +81,8 @@ class NewRow:
     parent: str | None
     body: str
     facts: str | None
+    audit: str | None = None
+    """The decision that the row follows from, as JSON."""
 
 
 def service_body(event: ServiceEvent, session_id: str, run_id: str | None, at: datetime) -> str:
@@ -139,6 +141,7 @@ async def append(
         has_consumed=bool(batch.consumed),
         is_last=batch.outcome is not None,
         keeps_session=keeps_session,
+        has_audit=any(row.audit for row in new),
     )
     arguments = [lease.tenant_id, lease.session_id, lease.epoch, lease.run_id, *columns(new)]
     if batch.ledger:
@@ -147,6 +150,8 @@ async def append(
         arguments += [list(batch.consumed), batch.steered]
     if batch.outcome is not None:
         arguments += _outcome_values(batch.outcome)
+    if any(row.audit for row in new):
+        arguments.append([row.audit for row in new])
     fenced = await database.raw.fetchrow(sql, *arguments)
     last_seq: int | None = fenced["last_seq"] if fenced else None
     if fenced and fenced["pending_steers"] and on_mail:
@@ -364,9 +369,21 @@ l AS (
     $22::bigint[], $23::bigint[], $24::numeric[], $25::bool[], $26::int[]) AS n)"""
 
 
+_AUDIT = """,
+a AS (
+  INSERT INTO audit (tenant_id, session_id, seq, run_id, body)
+  SELECT $1, $2, f.last_seq - cardinality($5::text[]) + o, $4, b
+  FROM f, unnest(${notes}::text[]) WITH ORDINALITY AS n(b, o) WHERE b IS NOT NULL)"""
+
+
 @cache
 def _append_sql(
-    *, has_ledger: bool, has_consumed: bool, is_last: bool, keeps_session: bool = False
+    *,
+    has_ledger: bool,
+    has_consumed: bool,
+    is_last: bool,
+    keeps_session: bool = False,
+    has_audit: bool = False,
 ) -> str:
     """Build the statement; arguments beyond the first eleven follow in this order."""
     next_argument = 12
@@ -395,6 +412,9 @@ i AS (UPDATE inbox SET consumed_seq = f.last_seq FROM f
         changes += [f"{c} = ${next_argument + i}" for i, c in enumerate(_OUTCOME_COLUMNS)]
         changes += ["status = 'finished'", "finished_at = clock_timestamp()"]
         changes += ["last_seq = f.last_seq"]
+        next_argument += len(_OUTCOME_COLUMNS)
+    if has_audit:
+        parts.append(_AUDIT.format(notes=next_argument))
     if changes:
         parts.append(
             f""",
@@ -493,6 +513,7 @@ def message_row(entry: Entry) -> NewRow:
         getattr(message, "parent_tool_use_id", None),
         entry.body.decode(),
         orjson.dumps(entry.facts).decode() if entry.facts else None,
+        orjson.dumps(entry.audit).decode() if entry.audit else None,
     )
 
 

@@ -55,8 +55,22 @@ tenants = Table(
     metadata,
     Column("id", Text, primary_key=True),
     Column("allow_bypass", Boolean, nullable=False, server_default=text("false")),
+    _json("policy", "{}"),
     _time("created_at", nullable=False, default_now=True),
 )
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("tenant_id", Text, primary_key=True),
+    Column("session_id", Text, primary_key=True),
+    Column("seq", BigInteger, primary_key=True),
+    Column("run_id", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    _time("at", nullable=False, default_now=True),
+    Index("ix_audit_tenant_id_at", "tenant_id", "at", "session_id", "seq"),
+)
+"""Who decided each call, and why; `seq` is that of the call's result. Outlives its session."""
 
 api_keys = Table(
     "api_keys",

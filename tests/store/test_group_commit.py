@@ -9,7 +9,7 @@ from typing import Any, cast
 import asyncpg
 import pytest
 
-from app.domain.journal import Batch, ServiceEvent
+from app.domain.journal import Batch, Entry, ServiceEvent
 from app.domain.usage import LedgerRow, Usage
 from app.errors import LeaseLost
 from app.store import journal, queue
@@ -64,6 +64,10 @@ def counted(database: Database) -> tuple[Database, CountingPool]:
     return replace(database, raw=cast("Any", pool)), pool
 
 
+def audited(claim: Claim) -> Entry:
+    return replace(note(claim, "b"), audit={"decision": "allow"})
+
+
 async def test_batches_of_many_sessions_are_stored_as_each_would_be_alone(
     database: Database,
 ) -> None:
@@ -73,7 +77,7 @@ async def test_batches_of_many_sessions_are_stored_as_each_would_be_alone(
     def batches(claims: Sequence[Claim]) -> list[Batch]:
         first, second, third = claims
         return [
-            Batch((note(first, "a", {"x": 1}), note(first, "b")), (spent(5), spent(7, None))),
+            Batch((note(first, "a", {"x": 1}), audited(first)), (spent(5), spent(7, None))),
             Batch((note(second, "c"),)),
             Batch((note(third, "d"),), (spent(9),), events=(ServiceEvent("told"),)),
         ]
@@ -109,9 +113,16 @@ async def test_batches_of_many_sessions_are_stored_as_each_would_be_alone(
                    WHERE tenant_id = $1 AND session_id = $2 ORDER BY id""",
                 *key,
             )
+            found += await rows(
+                database,
+                """SELECT seq, body, run_id IS NOT NULL AS of_a_run FROM audit
+                   WHERE tenant_id = $1 AND session_id = $2 ORDER BY seq""",
+                *key,
+            )
         return found
 
     assert await seen(together) == await seen(alone)
+    assert '{"decision":"allow"}' in str(await seen(together))
     for claim, each in zip(together, stored, strict=True):
         assert each is not None
         lease = claim.lease

@@ -6,10 +6,9 @@ from fastapi import APIRouter, Query
 
 from app.api.body import StrictRoute
 from app.api.deps import CallerDep, ServiceDep
-from app.api.paging import decode_cursor, encode_cursor, list_tag
+from app.api.paging import decode_cursor, encode_cursor, list_tag, place_of
 from app.api.params import SearchText
 from app.api.schemas.search import SearchHit, SearchPage
-from app.errors import CursorInvalid
 from app.runs.searching import search
 
 router = APIRouter(tags=["sessions"], route_class=StrictRoute)
@@ -33,7 +32,7 @@ async def find(
         service.database,
         caller.tenant_id,
         q,
-        after=None if key is None else (key[0], *_place(key[1])),
+        after=None if key is None else (key[0], *place_of(key[1])),
         limit=limit + 1,
     )
     page, has_more = found[:limit], len(found) > limit
@@ -42,10 +41,3 @@ async def find(
     return SearchPage(
         data=[SearchHit.of(each) for each in page], has_more=has_more, next_cursor=following
     )
-
-
-def _place(text: str) -> tuple[str, int]:
-    session_id, _, seq = text.partition("/")
-    if not seq.isdecimal() or len(seq) > 18:
-        raise CursorInvalid("The cursor is not one of ours.")
-    return session_id, int(seq)

@@ -1,0 +1,42 @@
+"""The audit."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from app.api.body import StrictRoute
+from app.api.deps import CallerDep, ServiceDep
+from app.api.paging import decode_cursor, encode_cursor, list_tag, place_of
+from app.api.schemas.audit import AuditEntry, AuditPage
+
+router = APIRouter(tags=["actions"], route_class=StrictRoute)
+
+
+@router.get("/v1/audit", operation_id="action_audit", summary="Read who decided what")
+async def listed(
+    service: ServiceDep,
+    caller: CallerDep,
+    session_id: Annotated[str | None, Query(max_length=200)] = None,
+    run_id: Annotated[str | None, Query(max_length=200)] = None,
+    limit: Annotated[int, Query(ge=1, le=200, description="Most items of a page.")] = 50,
+    cursor: str | None = None,
+) -> AuditPage:
+    """Give each decision about a call of the tenant's agents, the newest first.
+
+    An entry commits with the call's result: a call that has one was decided, and by whom stands here.
+    """
+    tag = list_tag(caller, "desc", "audit", session_id, run_id)
+    key = decode_cursor(cursor, tag)
+    rows = await service.queries.decisions(
+        caller.tenant_id,
+        session_id=session_id,
+        run_id=run_id,
+        before=None if key is None else (key[0], *place_of(key[1])),
+        limit=limit + 1,
+    )
+    page, has_more = rows[:limit], len(rows) > limit
+    last = page[-1] if has_more else None
+    following = encode_cursor(last.at, f"{last.session_id}/{last.seq}", tag) if last else None
+    return AuditPage(
+        data=[AuditEntry.of(row) for row in page], has_more=has_more, next_cursor=following
+    )
