@@ -1,12 +1,15 @@
-"""What the file tools cost beside the least that does the same: `python -m benchmarks.tools`.
+"""What the tools cost beside the least that does the same: `python -m benchmarks.tools`.
 
-Floor and tool take turns, in one process. Then 100 sessions run on a host in this process while
-each tool is called, and every step of the tool on the event loop is timed: how long it keeps all
-others waiting.
+Floor and tool take turns, in one process. CPU is that of all processes that a call starts, those in
+the sandbox too: on a machine that others use it says more than the wall clock. Then 100 sessions run
+on a host in this process while each tool is called, and every step of the tool on the event loop is
+timed, by the wall and by the thread's own CPU clock: how long it keeps all others waiting.
 """
 
 import argparse
 import asyncio
+import ctypes
+import json
 import os
 import resource
 import secrets
@@ -15,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +28,7 @@ from typing import Any, TypeVar
 
 import uvicorn
 import uvloop
+from PIL import Image
 from pydantic import SecretStr
 
 from app.domain.tools import ToolCall, ToolMemory
@@ -52,7 +56,13 @@ _SESSIONS = 100
 _PLAN = Plan(turns=60, delay_ms=1000)
 _MAX_BLOCK_MS = 20.0
 _BLOCKING_ROUNDS = 7
-_LIMIT_S = 170
+_LIMIT_S = 240
+_SUBREAPER = 36
+"""PR_SET_CHILD_SUBREAPER: what a sandbox leaves is ours to reap, so that its CPU is counted."""
+_HEAD = (
+    "| | floor ms | ours ms | ratio | floor CPU ms | ours | ratio | limit | |\n"
+    "|---|---|---|---|---|---|---|---|---|"
+)
 
 Call = Callable[[], Awaitable[object]]
 
@@ -96,6 +106,11 @@ async def open_bench() -> AsyncIterator[Bench]:
 def _fill(ws: Path) -> None:
     ws.parent.parent.chmod(0o755)  # the sandbox's user passes through
     (ws / "big.txt").write_text((_LINE * (_MB // len(_LINE) + 1))[:_MB])
+    source = ["a line of plain words\n"] * 50_000
+    cell = {"cell_type": "code", "source": source, "outputs": [], "metadata": {}}
+    notebook = {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 4}
+    (ws / "big.ipynb").write_text(json.dumps(notebook))
+    Image.effect_noise((4000, 3000), 64).save(ws / "big.png")
     for number in range(_SEARCHED):
         found = "needle\n" if number % 10 == 0 else ""
         _write(ws / f"src/d{number % 50}/f{number}.py", _LINE * 20 + found + _LINE * 20)
@@ -121,6 +136,18 @@ class Pair:
     ours: Call
     limit: float
     rounds: int
+    is_cpu_ms: bool = False
+    """Whether the limit is of milliseconds of CPU beyond the floor, not of a ratio."""
+
+    def verdict(self, walls: Sequence[float], cpus: Sequence[float]) -> str:
+        is_met = (
+            cpus[1] - cpus[0] <= self.limit if self.is_cpu_ms else walls[1] / walls[0] <= self.limit
+        )
+        return "met" if is_met else "MISSED"
+
+    @property
+    def target(self) -> str:
+        return f"+{self.limit:g} ms CPU" if self.is_cpu_ms else f"{self.limit:g}x"
 
 
 def pairs(bench: Bench) -> Mapping[str, Pair]:
@@ -147,6 +174,13 @@ def pairs(bench: Bench) -> Mapping[str, Pair]:
             2,
             9,
         ),
+        "Bash true": Pair(
+            lambda: bench.sandbox.exec(["true"], cwd="/workspace", limits=LIMITS),
+            bench.tool("Bash", command="true"),
+            5,
+            41,
+            is_cpu_ms=True,
+        ),
     }
 
 
@@ -166,9 +200,7 @@ async def _list(rg: Path, folder: Path) -> object:
 
 async def measure_costs(bench: Bench) -> list[str]:
     """Print a row for each pair; give the names of those that take too long."""
-    print(
-        "| | floor ms | ours ms | ratio | limit | CPU ms floor | ours | |\n|---|---|---|---|---|---|---|---|"
-    )
+    print(_HEAD)
     missed = []
     for name, pair in pairs(bench).items():
         floor, ours = list[tuple[float, float]](), list[tuple[float, float]]()
@@ -178,18 +210,17 @@ async def measure_costs(bench: Bench) -> list[str]:
                 samples.append(await _timed(call))
         walls = [median(wall for wall, _ in samples[1:]) for samples in (floor, ours)]
         cpus = [median(cpu for _, cpu in samples[1:]) for samples in (floor, ours)]
-        ratio = walls[1] / walls[0]
-        verdict = "met" if ratio <= pair.limit else "MISSED"
-        missed += [name] if ratio > pair.limit else []
+        verdict = pair.verdict(walls, cpus)
+        missed += [name] if verdict == "MISSED" else []
         print(
-            f"| {name} | {walls[0]:.1f} | {walls[1]:.1f} | {ratio:.2f}x | {pair.limit:g}x "
-            f"| {cpus[0]:.1f} | {cpus[1]:.1f} | {verdict} |"
+            f"| {name} | {walls[0]:.1f} | {walls[1]:.1f} | {walls[1] / walls[0]:.2f}x "
+            f"| {cpus[0]:.1f} | {cpus[1]:.1f} | {cpus[1] / cpus[0]:.2f}x | {pair.target} | {verdict} |"
         )
     return missed
 
 
 async def _timed(call: Call) -> tuple[float, float]:
-    """Give wall and CPU time in ms; of children only those count that the process reaps."""
+    """Give wall and CPU time in ms, that of all children included."""
     cpu, wall = _cpu_s(), time.perf_counter()
     await call()
     return (time.perf_counter() - wall) * 1000, (_cpu_s() - cpu) * 1000
@@ -211,11 +242,13 @@ class Steps(Awaitable[T]):
     def __init__(self, work: Awaitable[T]) -> None:
         self.work = work
         self.longest_ms = 0.0
+        self.longest_cpu_ms = 0.0
+        """The same by the thread's own clock, which stands still while others have the processor."""
 
     def __await__(self) -> Generator[Any, Any, T]:
         steps = self.work.__await__()
         while True:
-            began = time.perf_counter()
+            began, cpu = time.perf_counter(), time.thread_time()
             try:
                 waits_for = steps.send(None)
             except StopIteration as end:
@@ -223,6 +256,7 @@ class Steps(Awaitable[T]):
                 return value
             finally:
                 self.longest_ms = max(self.longest_ms, (time.perf_counter() - began) * 1000)
+                self.longest_cpu_ms = max(self.longest_cpu_ms, (time.thread_time() - cpu) * 1000)
             yield waits_for
 
 
@@ -239,7 +273,33 @@ def blocking_calls(bench: Bench) -> Mapping[str, Call]:
         "Edit all of 1 MB": _edit_both_ways(bench),
         "Glob 100,000 files": bench.tool("Glob", pattern="**/*.txt", path="wide"),
         "Grep 5,000 files": bench.tool("Grep", pattern="needle", path="src", output_mode="content"),
+        "Grep 200,000 lines": bench.tool(
+            "Grep", pattern="plain", path="src", output_mode="content", head_limit=0
+        ),
+        "Grep counts of 5,000": bench.tool(
+            "Grep", pattern="plain", path="src", output_mode="count", head_limit=0
+        ),
+        "Bash true": bench.tool("Bash", command="true"),
+        "Bash 5 MB of output": bench.tool("Bash", command="head -c 5000000 /dev/zero | tr '\\0' x"),
+        "Bash cat of 1 MB": bench.tool("Bash", command="cat big.txt"),
+        "Read an image of 12 MP": bench.tool("Read", file_path="big.png"),
+        "Read and edit a notebook of 1 MB": _edit_notebook(bench),
+        "TaskCreate": bench.tool("TaskCreate", subject="x", description="y" * 19_000),
     }
+
+
+def _edit_notebook(bench: Bench) -> Call:
+    async def call() -> object:
+        memory = ToolMemory()
+        given = {"notebook_path": "big.ipynb", "new_source": "pass", "cell_id": "cell-0"}
+        read = ToolCall("t", "Read", {"file_path": "big.ipynb", "allow_large": True})
+        for wanted in (read, ToolCall("t", "NotebookEdit", given)):
+            result = await bench.toolbox.call(wanted, memory)
+            assert not result.is_error, result.content
+            memory = memory.plus(result.facts)
+        return memory
+
+    return call
 
 
 def _edit_both_ways(bench: Bench) -> Call:
@@ -259,7 +319,8 @@ def _edit_both_ways(bench: Bench) -> Call:
 
 async def measure_blocking(stage: Stage, bench: Bench) -> list[str]:
     print(
-        f"\n| with {_SESSIONS} other sessions | longest step ms | worst | limit | |\n|---|---|---|---|---|"
+        f"\n| with {_SESSIONS} other sessions | longest step ms | its CPU | worst CPU | limit | |\n"
+        "|---|---|---|---|---|---|"
     )
     missed = []
     async with _host(stage) as peer:
@@ -269,15 +330,18 @@ async def measure_blocking(stage: Stage, bench: Bench) -> list[str]:
         ]
         await asyncio.sleep(3)  # all of them are in their turns
         for name, call in blocking_calls(bench).items():
-            longest = []
-            for _ in range(_BLOCKING_ROUNDS):
-                steps = Steps(call())
+            rounds = [Steps(call()) for _ in range(_BLOCKING_ROUNDS)]
+            for steps in rounds:
                 await steps
-                longest.append(steps.longest_ms)
-            verdict = "met" if median(longest) <= _MAX_BLOCK_MS else "MISSED"
-            missed += [name] if median(longest) > _MAX_BLOCK_MS else []
+            # Judged by the CPU clock: the wall counts what other programs of the machine do too.
+            cpu = [steps.longest_cpu_ms for steps in rounds]
+            verdict = "met" if median(cpu) <= _MAX_BLOCK_MS else "MISSED"
+            missed += [name] if median(cpu) > _MAX_BLOCK_MS else []
+            wall = median(steps.longest_ms for steps in rounds)
             print(
-                f"| {name} | {median(longest):.1f} | {max(longest):.1f} | {_MAX_BLOCK_MS:g} | {verdict} |"
+                f"| {name} | {wall:.1f} | {median(cpu):.1f} | {max(cpu):.1f} | {_MAX_BLOCK_MS:g} "
+                f"| {verdict} |",
+                flush=True,
             )
         running = sum(not task.done() for task in others)
         print(f"\n{running} of them were still running at the end.", flush=True)
@@ -327,6 +391,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tools", description=__doc__)
     parser.add_argument("--strict", action="store_true", help="exit 1 when a target is missed")
     given = parser.parse_args()
+    ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     missed = uvloop.run(measure())
     return 1 if missed and given.strict else 0
 

@@ -5,12 +5,13 @@ import time
 
 from app.domain.tools import ToolResult
 from app.tools.builtin.folders import existing_folder
-from app.tools.oldest import oldest_files
 from app.tools.paths import one_line, relative
-from app.tools.ripgrep import check_argument
+from app.tools.ripgrep import arguments, check_argument, run_search
 from app.tools.tool import ToolContext, ToolInput, tool
 
 _MAX_SHOWN = 100
+_FIRST = f"""set -o pipefail; "$@" | sed -zn -e '1,{_MAX_SHOWN}p' -e '$='"""
+"""Lets the first names out of the sandbox, and then how many there are in all; a NUL ends each."""
 _MAGIC = re.compile(r"[*?\[{\\]")
 
 
@@ -40,7 +41,7 @@ async def glob_tool(given: GlobInput, context: ToolContext) -> ToolResult:
     if pattern.startswith("/"):
         folder, pattern = _split_absolute(pattern)
     folder = existing_folder(context, folder)
-    names, total = await oldest_files(context.sandbox, pattern, _MAX_SHOWN, cwd=folder)
+    names, total = await _oldest(context, pattern, folder)
     paths = [relative(f"{folder.rstrip('/')}/{name}", context.cwd) for name in names]
     return ToolResult(
         _listing(paths, total),
@@ -53,6 +54,20 @@ async def glob_tool(given: GlobInput, context: ToolContext) -> ToolResult:
             "countIsComplete": True,
         },
     )
+
+
+async def _oldest(context: ToolContext, pattern: str, folder: str) -> tuple[list[str], int]:
+    """Give the names of the files that were changed the longest ago, and how many match."""
+    # With --null and no path, names come as they are, relative to the folder.
+    options = ["--files", "--hidden", "--no-ignore", "--null", "--sort=modified"]
+    if pattern:
+        options.append(f"--glob={pattern}")
+    argv = ["bash", "-c", _FIRST, "glob", *arguments(options)]
+    found = await run_search(context.sandbox, argv, cwd=folder)
+    if not found.output:
+        return [], 0
+    *names, total = found.output.decode(errors="replace").rstrip("\0").split("\0")
+    return names, int(total)
 
 
 def _split_absolute(pattern: str) -> tuple[str, str]:
