@@ -309,6 +309,8 @@ REQUIREMENTS: dict[str, Requirement] = {
     "field:P13": Requirement("Stop reaches tools, their children and the model.", "field P13"),
     "field:P14": Requirement("A killed host leaves no orphans.", "field P14"),
     "field:P23": Requirement("Quiet streams are not cut by proxies.", "field P23"),
+    "field:P30": Requirement("A question reaches a person, or is not offered.", "field P30"),
+    "field:P43": Requirement("A client's call is listed, answered once, bounded.", "field P43"),
     "field:P58": Requirement("What nobody answers ends by policy; the model is told.", "field P58"),
     "field:P26": Requirement("Any cursor of the log works; its tail is whole.", "field P26"),
     "field:P27": Requirement("Who joins inside a message gets its beginning.", "field P27, D16"),

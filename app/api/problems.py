@@ -182,6 +182,9 @@ def _invalid(found: Sequence[Mapping[str, Any]], body: object) -> RequestError:
     return ValidationFailed(detail, errors=errors)
 
 
+_MISSING = frozenset({"missing", "union_tag_not_found"})
+
+
 def _field_error(error: Mapping[str, Any], body: object) -> dict[str, str]:
     place, *path = error["loc"]
     if option := error.get("ctx", {}).get("option"):
@@ -191,6 +194,6 @@ def _field_error(error: Mapping[str, Any], body: object) -> dict[str, str]:
         path.append(tag.strip("'"))
     pointer = ".".join(map(str, path))
     if place == "body":
-        pointer = body_pointer(path, body, is_missing=error["type"] == "missing")
+        pointer = body_pointer(path, body, is_missing=error["type"] in _MISSING)
     message = "there is no such field" if error["type"] == "extra_forbidden" else error["msg"]
     return {"pointer": pointer, "code": str(error["type"]), "message": str(message)}

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 ActionType = Literal["permission", "question", "client_tool"]
 ActionStatus = Literal["pending", "resolved", "expired", "withdrawn"]
-OnTimeout = Literal["deny", "fail"]
+OnTimeout = Literal["deny", "error", "fail"]
 LONGEST_TIMEOUT_S = 2_592_000
 Timeout = Annotated[int, Field(ge=1, le=LONGEST_TIMEOUT_S)]
 
@@ -32,7 +32,7 @@ class ActionRules(BaseModel):
     """How long an approval may be given."""
     question_timeout_seconds: Timeout = 86_400
     """How long a question may be answered."""
-    on_timeout: OnTimeout = "deny"
+    on_timeout: Literal["deny", "fail"] = "deny"
     """What happens when nobody answers in time. `deny`: the call is denied, and the model is told.
     `fail`: the run ends as `action_expired`."""
     hold_seconds: Annotated[int, Field(ge=0, le=3600)] | None = None
@@ -61,7 +61,8 @@ class Answer:
 
     action_id: str
     is_expired: bool
-    on_timeout: OnTimeout
+    ends_run: bool
+    """Whether the run ends with it, since nobody answered in time."""
     body: dict[str, Any]
     """The answer in the form of its type; empty for one that expired."""
     by: str

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import orjson
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -16,9 +17,9 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from app.domain.actions import ActionRules
+from app.domain.client_tools import ClientTool, shown_tools, stored_tools, taken_schema
 from app.domain.mcp import McpServers
 from app.domain.permissions import PermissionMode
-from app.domain.text import is_too_deep
 from app.domain.thinking import LEAST_BUDGET_TOKENS, Effort, TaskBudget, Thinking
 
 SettingSource = Literal["user", "project", "local"]
@@ -68,6 +69,14 @@ def _unsupported(message: str, option: str | None = None) -> PydanticCustomError
 
 
 SkillName = Annotated[str, Field(min_length=1, max_length=64)]
+
+
+def _distinct(tools: list[ClientTool]) -> list[ClientTool]:
+    if len({tool.name for tool in tools}) < len(tools):
+        raise ValueError("each tool needs a name of its own")
+    return tools
+
+
 Beta = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 ToolRules = Annotated[list[Annotated[str, Field(max_length=2000)]], Field(max_length=1000)]
 """Rules such as `Read`, `Bash(npm *)`, `Edit(/src/**)`; whether they are well formed is checked
@@ -111,12 +120,7 @@ class OutputFormat(BaseModel):
     @field_validator("json_schema", mode="before")
     @classmethod
     def _take_stored_form(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        decoded = orjson.loads(value)
-        if is_too_deep(decoded):
-            raise ValueError("nests too deep")
-        return decoded
+        return taken_schema(value)
 
 
 class AgentOptions(BaseModel):
@@ -182,6 +186,8 @@ class AgentOptions(BaseModel):
     prompt_suggestions: bool = False
     """Whether the next prompt is suggested after a success: one small model request more, whose
     `prompt_suggestion` follows the `result`. Read on to the stream's `end`."""
+    client_tools: Annotated[list[ClientTool], Field(max_length=64), AfterValidator(_distinct)] = []
+    """Tools that the client carries out itself; one of the service's own options."""
     actions: ActionRules = ActionRules()
     """Whether the run asks somebody for approvals and answers; one of the service's own options."""
     include_partial_messages: bool = False
@@ -222,16 +228,20 @@ class AgentOptions(BaseModel):
         stored = self.model_dump(mode="json", exclude_unset=True, by_alias=True)
         if output_format := stored.get("output_format"):
             output_format["schema"] = orjson.dumps(output_format["schema"]).decode()
+        if client_tools := stored.get("client_tools"):
+            stored["client_tools"] = stored_tools(client_tools)
         return stored
 
 
 def shown_options(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Give stored options as clients see them."""
-    output_format = stored.get("output_format")
-    if not output_format:
-        return dict(stored)
-    schema = orjson.loads(output_format["schema"])
-    return {**stored, "output_format": {**output_format, "schema": schema}}
+    shown = dict(stored)
+    if output_format := stored.get("output_format"):
+        schema = orjson.loads(output_format["schema"])
+        shown["output_format"] = {**output_format, "schema": schema}
+    if client_tools := stored.get("client_tools"):
+        shown["client_tools"] = shown_tools(client_tools)
+    return shown
 
 
 _CAMEL = {

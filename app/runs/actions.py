@@ -21,8 +21,8 @@ from app.errors import (
     ValidationFailed,
 )
 from app.permissions.updates import with_updates
-from app.runs.asking import EXIT_PLAN
 from app.runs.changing import change_options
+from app.runs.gate import EXIT_PLAN
 from app.runs.live import Hub
 from app.runs.once import Once, guarded
 from app.runs.policy import Policy
@@ -47,7 +47,7 @@ class AnswerWish:
     """A client's answer, checked as to its form."""
 
     kind: str
-    """`allow`, `deny`, `answers`."""
+    """`allow`, `deny`, `answers`, `content`."""
     body: dict[str, Any]
     """As it is stored."""
     updates: Sequence[PermissionUpdate] = ()
@@ -57,11 +57,13 @@ class AnswerWish:
 FITTING: Mapping[str, Sequence[str]] = {
     "permission": ("allow", "deny"),
     "question": ("answers", "deny"),
+    "client_tool": ("content",),
 }
 """Which answers fit which type of action."""
 _HOW: Mapping[str, str] = {
     "permission": '{"behavior": "allow"} or {"behavior": "deny", "message": …}',
     "question": '{"answers": {question: answer}} or {"behavior": "deny", "message": …}',
+    "client_tool": '{"content": [{"type": "text", "text": …}]}',
 }
 
 

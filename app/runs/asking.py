@@ -10,8 +10,6 @@ from app.permissions.decision import Allow, Ask, Author, Deny, Lost, Verdict, un
 from app.runs.desk import Desk
 
 ASK_USER = "AskUserQuestion"
-EXIT_PLAN = "ExitPlanMode"
-"""Allowed, it ends the mode `plan`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +27,13 @@ class PersonAsker:
         answer = await self.desk.answer(
             request, may_have_run=scene.may_have_run, can_repeat=spec.can_repeat
         )
-        if answer is None:
-            return Lost()
-        return _verdict(call, answer, request)
+        return Lost() if answer is None else self._verdict(call, spec, answer)
+
+    async def answered(self, call: ToolCall, spec: ToolSpec) -> Verdict | None:
+        if spec.is_kept:  # what its client posts is a result, not an approval
+            return None
+        answer = await self.desk.earlier(call.id, input_sha256(call.input))
+        return None if answer is None else self._verdict(call, spec, answer)
 
     def _permission(self, call: ToolCall, question: Ask) -> Request:
         shown = {
@@ -64,23 +66,25 @@ class PersonAsker:
             self.rules.on_timeout,
         )
 
-
-def _verdict(call: ToolCall, answer: Answer, request: Request) -> Verdict:
-    if answer.is_expired:
-        message = f"Nobody answered within {request.timeout_s} seconds, so {call.name} was not run."
-        return Deny(None, message, Author("expiry", answer.action_id))
-    by = Author("person", answer.by)
-    body = answer.body
-    if body.get("behavior") == "deny":
-        return Deny(
-            None,
-            body["message"],
-            by,
-            source="user_reject",
-            interrupts=body.get("interrupt", False),
-            is_announced=False,
-        )
-    updated = body.get("updated_input")
-    if request.type == "question":
-        updated = {**call.input, **body}
-    return Allow(None, by, source="user_temporary", updated_input=updated, is_first=True)
+    def _verdict(self, call: ToolCall, spec: ToolSpec, answer: Answer) -> Verdict:
+        is_question = spec.name == ASK_USER
+        if answer.is_expired:
+            rules = self.rules
+            limit_s = (
+                rules.question_timeout_seconds if is_question else rules.permission_timeout_seconds
+            )
+            message = f"Nobody answered within {limit_s} seconds, so {call.name} was not run."
+            return Deny(None, message, Author("expiry", answer.action_id))
+        by = Author("person", answer.by)
+        body = answer.body
+        if body.get("behavior") == "deny":
+            return Deny(
+                None,
+                body["message"],
+                by,
+                source="user_reject",
+                interrupts=body.get("interrupt", False),
+                is_announced=False,
+            )
+        updated = {**call.input, **body} if is_question else body.get("updated_input")
+        return Allow(None, by, source="user_temporary", updated_input=updated, is_first=True)

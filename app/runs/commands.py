@@ -21,9 +21,9 @@ from app.runs.ends import rewind
 from app.runs.live import Hub
 from app.runs.once import Once, guarded
 from app.runs.opened import Opened, open_run
-from app.runs.output_format import check_output_format
 from app.runs.policy import Policy
 from app.runs.retrying import find_again
+from app.runs.schemas import check_schemas
 from app.runs.sessions import session_of
 from app.runs.telling import Accepted, Teller
 from app.runs.wishes import (
@@ -362,7 +362,7 @@ class Commands:
         return self.policy.without_defaults(_options(run.options))
 
     async def _effective(self, caller: Caller, options: AgentOptions) -> AgentOptions:
-        await check_output_format(options)
+        await check_schemas(options)
         return self.policy.effective(
             options, allows_bypass=caller.allow_bypass, now=datetime.now(UTC)
         )

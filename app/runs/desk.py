@@ -57,9 +57,13 @@ class Desk:
     """Whether something else keeps the run here: it waits with its place then."""
     on_options: Callable[[AgentOptions], None] = lambda _: None
     """Takes what calls are decided by from now on."""
+    open_calls: frozenset[str] = frozenset()
+    """Calls that an earlier attempt may have asked about."""
     has_asked: bool = False
     hold_s: float = field(init=False)
     """How long the run keeps its place here while it waits."""
+    parked_for: list[str] = field(default_factory=list)
+    """Ids of the actions for whose sake the run is let go."""
     _expected: int = 1
     _waiting: set[str] = field(default_factory=set)
     """Ids of actions that calls wait for."""
@@ -136,12 +140,24 @@ class Desk:
         answer = found.answer if found else None
         if answer is None:
             answer = await self._wait(found.id if found else await self._open(request))
+        return await self._taken(answer)
+
+    async def earlier(self, tool_use_id: str, sha256: bytes) -> Answer | None:
+        """Take the answer of a call that was open when this host took the run, if there is one."""
+        if tool_use_id not in self.open_calls:
+            return None
+        found = await self.outlast(
+            lambda: actions.newest_of_call(self.database, self.lease, tool_use_id)
+        )
+        if found is None or found.sha256 != sha256 or found.is_used or found.answer is None:
+            return None
+        return await self._taken(found.answer)
+
+    async def _taken(self, answer: Answer) -> Answer:
         action_id = answer.action_id
         await self.outlast(lambda: actions.use_answer(self.database, self.lease, action_id))
-        if answer.is_expired and answer.on_timeout == "fail":
-            raise NobodyAnswered(
-                f"Nobody answered action {answer.action_id} ({request.tool_name}) in time."
-            )
+        if answer.ends_run:
+            raise NobodyAnswered(f"Nobody answered action {action_id} in time.")
         return answer
 
     async def _open(self, request: Request) -> str:
@@ -211,6 +227,7 @@ class Desk:
         left_s = self._quiet_since_s + self.hold_s - time.monotonic()
         if self._is_leaving or (left_s <= 0 and not self.is_held()):
             self._is_parking = True
+            self.parked_for = sorted(self._waiting)
             self._wake()
         return self._is_parking
 

@@ -173,6 +173,8 @@ class Execution:
     async def _attempt_with(self, work: Work) -> None:
         info = self.parts.describe(self.claim.lease, work)
         self._state = self.claim.state or await self._outlast(lambda: self._load(info, work))
+        if self.claim.attempt > 1:
+            self._desk.open_calls = frozenset(call.id for call in self._now().open_calls)
         try:
             async with self.parts.open(
                 self.claim, work, self._now().run, self._inbox, self.shells, self._desk
@@ -228,7 +230,8 @@ class Execution:
         await self.shells.close()
         if told := ends_told(self._now(), self.shells, effects):
             await self._store(self._now().after(Batch(told)))
-        await self._outlast(lambda: actions.park(self.database, self.claim.lease))
+        waits_for = self._desk.parked_for
+        await self._outlast(lambda: actions.park(self.database, self.claim.lease, waits_for))
 
     def _given_up(self, work: Work) -> str | None:
         """Say why the run is not driven once more, if so."""

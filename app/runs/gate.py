@@ -10,6 +10,12 @@ from app.permissions.decide import decide
 from app.permissions.decision import Allow, Ask, Deny, Verdict, unanswered
 from app.permissions.permissions import NOTHING_SET, Permissions
 
+EXIT_PLAN = "ExitPlanMode"
+"""Allowed, it ends the mode `plan`."""
+NO_PLAN = (
+    "There is no plan to approve: you are not in the permission mode plan. Go on with the task."
+)
+
 
 class Asker(Protocol):
     """Who turns a question into an answer."""
@@ -18,12 +24,19 @@ class Asker(Protocol):
         """Give the answer. May wait for a person, and raise `Parked`."""
         ...
 
+    async def answered(self, call: ToolCall, spec: ToolSpec) -> Verdict | None:
+        """Give the answer that came while nobody drove the run, if the call has one."""
+        ...
+
 
 class Nobody:
     """For a run that asks nobody: what has to be asked is denied."""
 
     async def ask(self, _call: ToolCall, _spec: ToolSpec, question: Ask, _scene: Scene) -> Verdict:
         return unanswered(question)
+
+    async def answered(self, _call: ToolCall, _spec: ToolSpec) -> Verdict | None:
+        return None
 
 
 @dataclass(slots=True)
@@ -41,9 +54,21 @@ class RuleGate:
 
     async def check(self, call: ToolCall, spec: ToolSpec, scene: Scene) -> Verdict:
         decision = decide(call, spec, self.permissions, scene)
+        if isinstance(decision, Deny):
+            return decision
+        # It may have changed the rules too: what it says of this call comes first.
+        if (answer := await self.asker.answered(call, spec)) is not None:
+            return self._still_allowed(call, spec, scene, answer)
         if not isinstance(decision, Ask):
             return decision
+        if spec.name == EXIT_PLAN and self.permissions.mode != "plan":
+            return Deny("other", NO_PLAN, is_announced=False)
         answer = await self.asker.ask(call, spec, decision, scene)
+        return self._still_allowed(call, spec, scene, answer)
+
+    def _still_allowed(
+        self, call: ToolCall, spec: ToolSpec, scene: Scene, answer: Verdict
+    ) -> Verdict:
         if isinstance(answer, Allow) and answer.updated_input is not None:
             # What a person wrote was not there when the rules were asked; deny beats everything.
             edited = decide(

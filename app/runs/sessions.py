@@ -13,8 +13,8 @@ from app.errors import IdTaken, NotFound, VersionConflict
 from app.runs.ends import check_is_at_rest, check_is_free, find_end, rewind
 from app.runs.live import Hub
 from app.runs.once import Once, guarded
-from app.runs.output_format import check_output_format
 from app.runs.policy import Policy
+from app.runs.schemas import check_schemas
 from app.runs.transcripts.reading import Transcript
 from app.runs.wishes import (
     ForkWish,
@@ -52,7 +52,7 @@ class Sessions:
 
         async def write(connection: AsyncConnection) -> SessionRow:
             self.policy.check(wish.options, allows_bypass=caller.allow_bypass)
-            await check_output_format(wish.options)
+            await check_schemas(wish.options)
             new = new_session(self.workspaces, wish)
             await create_session(connection, caller.tenant_id, new)
             await index_title(connection, caller.tenant_id, new.id)
@@ -119,7 +119,7 @@ class Sessions:
                     context={"version": found.version},
                 )
             self.policy.check(change.options, allows_bypass=caller.allow_bypass)
-            await check_output_format(change.options)
+            await check_schemas(change.options)
             edit = _edited(found, change)
             events = _events(found, edit)
             if not events:

@@ -1,5 +1,6 @@
 """Actions: what a run's owner does with them, under the fence. How they are settled is elsewhere."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -13,7 +14,6 @@ from app.domain.actions import (
     RUN_RESUMED,
     RUN_WAITS,
     Answer,
-    OnTimeout,
     Request,
 )
 from app.domain.journal import ServiceEvent
@@ -62,8 +62,8 @@ def _open(row: "asyncpg.Record") -> Open:
     status, answer = row["status"], None
     if status in {"resolved", "expired"}:
         body = orjson.loads(row["answer"]) if row["answer"] else {}
-        on_timeout: OnTimeout = "fail" if row["on_timeout"] == "fail" else "deny"
-        answer = Answer(row["id"], status == "expired", on_timeout, body, row["answered_by"] or "")
+        ends_run = status == "expired" and row["on_timeout"] == "fail"
+        answer = Answer(row["id"], status == "expired", ends_run, body, row["answered_by"] or "")
     return Open(row["id"], status, row["sha256"], row["is_used"], answer)
 
 
@@ -203,8 +203,8 @@ async def _tell_withdrawn(
     return seq
 
 
-async def park(database: Database, lease: Lease) -> None:
-    """Let a run go that waits for answers. Does nothing when the lease is lost.
+async def park(database: Database, lease: Lease, action_ids: Sequence[str]) -> None:
+    """Let a run go that waits for answers to these actions. Does nothing when the lease is lost.
 
     It is claimed again once there is an answer, or its cancel, or its deadline comes: at once when one
     of them came meanwhile.
@@ -223,11 +223,12 @@ async def park(database: Database, lease: Lease) -> None:
         await connection.execute(
             """UPDATE runs r SET status = 'requires_action', claim_seq = NULL, has_waited = true,
                  is_parked = cancel_requested_at IS NULL AND NOT EXISTS (
-                   SELECT 1 FROM actions a WHERE a.tenant_id = r.tenant_id AND a.run_id = r.id
-                     AND a.status IN ('resolved', 'expired') AND a.used_at IS NULL)
+                   SELECT 1 FROM actions a WHERE a.tenant_id = r.tenant_id AND a.id = ANY($3)
+                     AND a.status <> 'pending')
                WHERE tenant_id = $1 AND id = $2 AND status <> 'finished'""",
             lease.tenant_id,
             lease.run_id,
+            list(action_ids),
         )
 
 

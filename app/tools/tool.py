@@ -113,6 +113,7 @@ def tool(
     starts_process: bool = False,
     told_defaults: Mapping[str, JsonValue] | None = None,
     is_internal: bool = False,
+    needs_person: bool = False,
     deferred: bool = False,
     aliases: tuple[str, ...] = (),
     most_chars: int | None = MOST_CHARS,
@@ -132,6 +133,7 @@ def tool(
             starts_process=starts_process,
             told_defaults=told_defaults or {},
             is_internal=is_internal,
+            needs_person=needs_person,
             deferred=deferred,
         )
         return Tool(spec, input_model, run, aliases, most_chars)
@@ -141,11 +143,12 @@ def tool(
 
 def _schema(input_model: type[ToolInput]) -> dict[str, Any]:
     schema = input_model.model_json_schema()
-    schema.pop("title", None)
-    schema.pop("description", None)
-    for described in schema.get("properties", {}).values():
-        described.pop("title", None)
-        _say_optional_once(described)
+    for part in (schema, *schema.get("$defs", {}).values()):
+        part.pop("title", None)
+        part.pop("description", None)
+        for described in part.get("properties", {}).values():
+            described.pop("title", None)
+            _say_optional_once(described)
     return schema
 
 

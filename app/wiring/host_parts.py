@@ -21,9 +21,10 @@ from app.permissions.permissions import Permissions
 from app.permissions.place import Place as PermissionPlace
 from app.providers.catalog import ModelCatalog
 from app.providers.registry import DEMO_MODEL, ProviderSet
-from app.runs.asking import PersonAsker
+from app.runs.asking import ASK_USER, PersonAsker
+from app.runs.client_tools import ClientToolbox, client_specs
 from app.runs.desk import Desk
-from app.runs.gate import RuleGate
+from app.runs.gate import EXIT_PLAN, RuleGate
 from app.runs.live import Hub
 from app.runs.prepared import Prepared, PreparedToolbox
 from app.runs.previews import live_previews
@@ -179,9 +180,10 @@ class HostParts:
             tools = with_servers(servers, toolbox, options)
             told = ToldToolbox(PreparedToolbox(tools, prepared), previews, self.tool_progress_s)
             output = options.output_format
+            tools = ClientToolbox(told, options, desk)
             yield Effects(
                 model=model,
-                tools=OutputToolbox(told, output.json_schema) if output else told,
+                tools=OutputToolbox(tools, output.json_schema) if output else tools,
                 gate=gate,
                 desk=desk,
                 inbox=inbox,
@@ -229,13 +231,18 @@ def _place_of(workspace: Workspace) -> PermissionPlace:
 def offered(tools: Sequence[Tool[Any]], options: AgentOptions) -> Sequence[ToolSpec]:
     """Give the tools that a run is offered."""
     disabled = _disabled(tools, options)
-    return tuple(tool.spec for tool in tools if tool.spec.name not in disabled)
+    own = tuple(tool.spec for tool in tools if tool.spec.name not in disabled)
+    return (*own, *client_specs(options))
 
 
 def _disabled(tools: Sequence[Tool[Any]], options: AgentOptions) -> frozenset[str]:
     names = {tool.spec.name for tool in tools}
     rules = Permissions.of(options).rules
     removed = {name for name in names if rules.bare("deny", [name])}
+    if options.actions.questions == "deny":
+        removed.add(ASK_USER)
+    if options.actions.permissions == "deny":
+        removed.add(EXIT_PLAN)
     if options.tools is not None:
         removed |= names - set(options.tools)
     return frozenset(removed)

@@ -97,6 +97,21 @@ async def test_rules_of_an_answer_add_up_and_what_is_not_taken_changes_nothing(
     assert kinds(await log(stage.client, run)).count("action.opened") == 1
 
 
+async def test_an_answer_counts_for_its_call_though_it_changed_the_rules_too(stage: Stage) -> None:
+    run, action = await asking(stage.client, hold_seconds=0)
+    await parked(stage, run)
+    rule = {"toolName": "Bash"}
+    update = {"type": "addRules", "rules": [rule], "behavior": "allow", "destination": "session"}
+    body = {
+        "behavior": "allow",
+        "updated_input": {"command": "echo edited"},
+        "updated_permissions": [update],
+    }
+    assert (await answer(stage.client, action, **body)).status_code == 200
+    run = await ended(stage.client, run["id"])
+    assert [r["content"] for r in results(await log(stage.client, run))] == ["edited"]
+
+
 # -- control ----------------------------------------------------------------------------------
 
 

@@ -35,6 +35,7 @@ SET: dict[str, Any] = {
     "betas": ["context-1m-2025-08-07"],
     "output_format": {"type": "json_schema", "schema": {"type": "object"}},
     "prompt_suggestions": True,
+    "client_tools": [{"name": "lamp", "input_schema": {"type": "object"}}],
     "actions": {"permissions": "ask", "hold_seconds": 5},
     "include_partial_messages": True,
 }

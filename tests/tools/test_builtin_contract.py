@@ -28,6 +28,20 @@ VALID_INPUT: dict[str, dict[str, Any]] = {
     "WebSearch": {"query": "cats"},
     "TaskStop": {"task_id": "b00000000"},
     "Skill": {"skill": "review"},
+    "AskUserQuestion": {
+        "questions": [
+            {
+                "question": "Which one?",
+                "header": "Choice",
+                "multiSelect": False,
+                "options": [
+                    {"label": "one", "description": "the first"},
+                    {"label": "two", "description": "the second"},
+                ],
+            }
+        ]
+    },
+    "ExitPlanMode": {"plan": "Do it."},
     "ToolSearch": {"query": "x"},
 }
 

@@ -82,6 +82,8 @@ def test_tools_are_offered_in_the_same_order_each_time(desk: Desk) -> None:
         "TaskStop",
         *TASKS,
         "Skill",
+        "AskUserQuestion",
+        "ExitPlanMode",
         "ToolSearch",
     ]
     for name in names:

@@ -69,18 +69,57 @@ class AnswersBody(In):
         return AnswerWish("answers", {"answers": self.answers})
 
 
+class TextContent(In):
+    type: Literal["text"]
+    text: Annotated[str, Field(max_length=100_000)]
+
+
+class ImageSource(In):
+    type: Literal["base64"]
+    media_type: Literal["image/png", "image/jpeg", "image/gif", "image/webp"]
+    data: Annotated[str, Field(max_length=5_000_000, pattern=r"^[A-Za-z0-9+/]+={0,2}$")]
+
+
+class ImageContent(In):
+    type: Literal["image"]
+    source: ImageSource
+
+
+Content = Annotated[TextContent | ImageContent, Field(discriminator="type")]
+
+
+class ContentBody(In):
+    """The result of a tool that the client carries out."""
+
+    model_config = example(content=[{"type": "text", "text": "42"}])
+
+    content: (
+        Annotated[str, Field(max_length=100_000)] | Annotated[list[Content], Field(max_length=20)]
+    )
+    """A text, or blocks as the Messages API has them."""
+    is_error: bool = False
+    """Whether the call failed."""
+
+    def wish(self) -> AnswerWish:
+        """Give the command's form."""
+        return AnswerWish("content", self.model_dump())
+
+
 def _kind(body: object) -> str | None:
     if not isinstance(body, dict):
         return None
     if "behavior" not in body and "answers" in body:
         return "an answer"
+    if "behavior" not in body and "content" in body:
+        return "a result"
     return "a deny" if body.get("behavior") == "deny" else "an allow"
 
 
 ResolveBody = Annotated[
     Annotated[AllowBody, Tag("an allow")]
     | Annotated[DenyBody, Tag("a deny")]
-    | Annotated[AnswersBody, Tag("an answer")],
+    | Annotated[AnswersBody, Tag("an answer")]
+    | Annotated[ContentBody, Tag("a result")],
     Discriminator(_kind),
 ]
 """An answer; which form fits is a matter of the action's type."""
@@ -119,6 +158,8 @@ class ActionObject(Out):
     `blocked_path`, `suggestions`."""
     question: dict[str, Any] | None = None
     """Of a `question`: `questions`, as the tool AskUserQuestion takes them."""
+    client_tool: dict[str, Any] | None = None
+    """Of a `client_tool`: `name`, as the client gave it, and `input`."""
     resolution: dict[str, Any] | None
     """The answer, once there is one."""
     answered_by: str | None

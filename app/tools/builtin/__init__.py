@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from app.tools.builtin.ask_user import ask_user_tool
 from app.tools.builtin.bash import bash_tool
 from app.tools.builtin.edit import edit_tool
+from app.tools.builtin.exit_plan_mode import exit_plan_mode_tool
 from app.tools.builtin.glob import glob_tool
 from app.tools.builtin.grep import grep_tool
 from app.tools.builtin.notebook_edit import notebook_edit_tool
@@ -38,5 +40,7 @@ BUILTIN_TOOLS: tuple[Tool[Any], ...] = (  # each has an input type of its own
     task_list_tool,
     task_get_tool,
     skill_tool,
+    ask_user_tool,
+    exit_plan_mode_tool,
     tool_search_tool,
 )
