@@ -228,6 +228,14 @@ REQUIREMENTS: dict[str, Requirement] = {
         "A prompt that begins with a command of the workspace is given to the model as its text.",
         "tools 16",
     ),
+    "command:mentions": Requirement(
+        "@path in a prompt brings the file, as Read gives it; verbatim_prompts switches it off.",
+        "tools 16",
+    ),
+    "command:outputs": Requirement(
+        "A command's text holds the output of commands that only read; others stay words.",
+        "tools 16",
+    ),
     "command:unknown": Requirement(
         "A command that is not there goes to the model as text, with a word that nothing was run.",
         "tools 16",

@@ -37,7 +37,7 @@ async def begin(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
     briefing = await effects.place.look(state.briefing, shell_cwd(state))
     command = local_command(prompts)
     if command is None or (command.name == COMPACT and cut_of(state, is_asked=True) is None):
-        texts = await expanded(prompts, briefing.skills, effects)
+        texts = await expanded(prompts, briefing.skills, state, effects)
         servers, specs = effects.servers.readiness(), effects.tools.specs()
         opened = opening(prompts, state, specs, effects, briefing, texts, servers)
         if goes_on_after_answer(prompts, state):

@@ -14,7 +14,7 @@ COMMAND = "command"
 COMMAND_SAID = "command_said"
 """Fact on what a command printed: the command itself."""
 EXPANDED = "expanded"
-"""Fact on a prompt that begins with a command of the workspace: what the model is given for it."""
+"""Fact on a prompt that says more than it holds: the blocks that the model is given for it."""
 COMMAND_NOTICE = (
     "The next two notes are a command that the user gave to the service, not to you, and what it "
     "printed. They ask nothing of you: answer only what comes after them."

@@ -13,7 +13,14 @@ from app.agent.sound import sendable
 from app.agent.structured import NO_CALL, OUTPUT_FACT, raw_input
 from app.agent.task_fold import TASK_NOTICE, tasks_after
 from app.compaction.sizes import message_tokens
-from app.domain.blocks import Block, TextBlock, ToolResultBlock, ToolUseBlock, encode_block
+from app.domain.blocks import (
+    Block,
+    TextBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    encode_block,
+    parse_block,
+)
 from app.domain.briefing import Briefing, News
 from app.domain.messages import (
     SYNTHETIC,
@@ -245,9 +252,10 @@ class Draft:
             self.rounds += 1
             given = "" if EMPTY_RESPONSE in facts else self.last_text
             self.output = self.output.rejected(given, NO_CALL)
-        if texts := facts.get(EXPANDED):
-            told = (STEER_NOTICE.rstrip(), *texts) if facts.get("steered") else texts
-            self.notes = (*self.notes, *(encode_block(TextBlock(text=text)) for text in told))
+        if expanded := facts.get(EXPANDED):
+            notice = TextBlock(text=STEER_NOTICE.rstrip())
+            blocks = [*([notice] if facts.get("steered") else []), *map(parse_block, expanded)]
+            self.notes = (*self.notes, *map(encode_block, blocks))
             return
         for block in _blocks(message):
             if isinstance(block, ToolResultBlock):

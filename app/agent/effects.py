@@ -138,6 +138,17 @@ class NoDesk:
         pass
 
 
+class Errands(Protocol):
+    """Calls that a prompt asks for, not the model."""
+
+    async def read(self, call: ToolCall, memory: ToolMemory) -> ToolResult | None:
+        """Make a call that only reads and that no rule is against; give None for any other.
+
+        Nobody is asked, and nothing changes: whoever comes after a lost host makes it again.
+        """
+        ...
+
+
 class Inbox(Protocol):
     """Prompts that wait for the loop."""
 
@@ -297,6 +308,7 @@ class Effects:
     model: Model
     tools: Toolbox
     gate: Gate
+    errands: Errands
     inbox: Inbox
     place: Place
     tasks: Tasks

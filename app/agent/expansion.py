@@ -1,52 +1,138 @@
-"""Prompts that begin with a command of the workspace: the model is given what the command says.
+"""Prompts that say more than they hold: commands of the workspace, and files that they name.
 
-Readers see the prompt as it was sent; what the model is given instead goes with it as a fact, so
-that every host repeats the same bytes.
+`/NAME arguments` is given to the model as the command's text, `@path` brings the file, and a
+command's text may hold the output of commands that only read. Readers see the prompt as it was
+sent; what the model is given goes with it as a fact, so that every host repeats the same bytes.
+Nothing here changes anything, so a host that died over it is followed by one that does it again.
 """
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from app.agent.command import LOCAL_COMMANDS, said_by
 from app.agent.effects import Effects
+from app.agent.state import LoopState
+from app.domain.briefing import News
 from app.domain.messages import Prompt
 from app.domain.skills import SkillNote
+from app.domain.tools import ToolCall, ToolResult
 
-Expansions: TypeAlias = Mapping[str, tuple[str, ...]]
-"""Those texts by the prompt's inbox id; prompts that say what they say are not in it."""
+MOST_MENTIONS = 10
+"""Files that a prompt brings; those named beyond are only named."""
+MOST_COMMANDS = 10
+"""Commands that a text runs; those beyond stay words."""
 _COMMAND = re.compile(r"\s*/(\w[\w.:-]{0,200})(?:\s+(.*))?", re.DOTALL)
+_MENTION = re.compile(r"(?<!\S)@([^\s@`'\"]+)")
+_SHELL = re.compile(r"(?<!\S)!`([^`\n]+)`")
 _UNKNOWN = (
     "<system-reminder>\nThe next message begins with {name}, which is no command here: nothing was "
     "run. Take it as text. The commands here: {known}.\n</system-reminder>"
 )
+_NAMED = "<system-reminder>\nThe user's message names {path}; {tool} gives this for it:\n</system-reminder>"
+
+
+@dataclass(slots=True)
+class Expansion:
+    """What the model is given for a prompt."""
+
+    blocks: list[dict[str, Any]]
+    """In Messages API form."""
+    read: list[ToolResult] = field(default_factory=list)
+    """What was read for it."""
+    news: News = field(default_factory=News)
+    """Instructions that stand beside the files."""
+
+
+Expansions: TypeAlias = Mapping[str, Expansion]
+"""By the prompt's inbox id; prompts that say just what they hold are not in it."""
 
 
 async def expanded(
-    prompts: Iterable[Prompt], skills: Iterable[SkillNote], effects: Effects
+    prompts: Iterable[Prompt], skills: Iterable[SkillNote], state: LoopState, effects: Effects
 ) -> Expansions:
-    """Look up the commands that prompts begin with."""
-    found: dict[str, tuple[str, ...]] = {}
+    """Look up what prompts begin with and name."""
+    if state.run.options.verbatim_prompts:
+        return {}
+    found: dict[str, Expansion] = {}
     for prompt in prompts:
-        text = said_by(prompt)
-        if (match := _COMMAND.fullmatch(text)) is None:
-            continue
-        name, arguments = match[1], (match[2] or "").strip()
-        body = await effects.place.command(name, arguments)
-        if body is not None:
-            found[prompt.id] = (_named(name, arguments), body)
-        elif name not in LOCAL_COMMANDS:
-            names = (*LOCAL_COMMANDS, *(note.name for note in skills if note.for_user))
-            known = ", ".join(f"/{name}" for name in names)
-            found[prompt.id] = (
-                _UNKNOWN.replace("{name}", f"/{name}").replace("{known}", known),
-                text,
-            )
+        if (text := said_by(prompt)) and (one := await _expanded(text, skills, state, effects)):
+            found[prompt.id] = one
     return found
 
 
-def _named(name: str, arguments: str) -> str:
+async def _expanded(
+    text: str, skills: Iterable[SkillNote], state: LoopState, effects: Effects
+) -> Expansion | None:
+    texts = [text]
+    if command := _COMMAND.fullmatch(text):
+        name, arguments = command[1], (command[2] or "").strip()
+        body = await effects.place.command(name, arguments)
+        if body is not None:
+            text = await _with_outputs(body, state, effects)
+            texts = [_told(name, arguments), text]
+        elif name not in LOCAL_COMMANDS:
+            texts = [_unknown(name, skills), text]
+    expansion = Expansion([])
+    for path in dict.fromkeys(map(_path, _MENTION.findall(text))):
+        if len(expansion.read) < MOST_MENTIONS:
+            await _bring(path, expansion, state, effects)
+    if len(texts) == 1 and not expansion.read:
+        return None
+    expansion.blocks += map(_text, texts)
+    return expansion
+
+
+async def _bring(path: str, expansion: Expansion, state: LoopState, effects: Effects) -> None:
+    """Put a file, or the names in a folder, before the prompt; nothing if it cannot be read."""
+    tool, given = "Read", {"file_path": path}
+    if path.endswith("/"):
+        tool, given = "Glob", {"pattern": "*", "path": path}
+    result = await _read(tool, given, state, effects)
+    if result is None or result.is_error:
+        return
+    expansion.read.append(result)
+    expansion.blocks.append(_text(_NAMED.replace("{path}", path).replace("{tool}", tool)))
+    content = result.content
+    expansion.blocks += [_text(content)] if isinstance(content, str) else content
+    beside = await effects.place.near(result.facts.files, state.briefing)
+    expansion.news = News(files={**expansion.news.files, **beside.files})
+
+
+async def _with_outputs(body: str, state: LoopState, effects: Effects) -> str:
+    """Put the output of commands in place of them. One that does more than read stays words."""
+    outputs: dict[str, str] = {}
+    for command in dict.fromkeys(_SHELL.findall(body)):
+        if len(outputs) < MOST_COMMANDS:
+            result = await _read("Bash", {"command": command}, state, effects)
+            if result is not None and isinstance(result.content, str):
+                outputs[command] = result.content
+    return _SHELL.sub(lambda found: outputs.get(found[1], found[0]), body)
+
+
+async def _read(
+    tool: str, given: Mapping[str, Any], state: LoopState, effects: Effects
+) -> ToolResult | None:
+    return await effects.errands.read(ToolCall(effects.clock.uuid(), tool, given), state.memory)
+
+
+def _path(mention: str) -> str:
+    return mention.rstrip(".,;:!?)]}>")
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _told(name: str, arguments: str) -> str:
     return (
         f"<command-message>{name}</command-message>\n<command-name>/{name}</command-name>\n"
         f"<command-args>{arguments}</command-args>"
     )
+
+
+def _unknown(name: str, skills: Iterable[SkillNote]) -> str:
+    names = (*LOCAL_COMMANDS, *(note.name for note in skills if note.for_user))
+    known = ", ".join(f"/{each}" for each in names)
+    return _UNKNOWN.replace("{name}", f"/{name}").replace("{known}", known)

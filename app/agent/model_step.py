@@ -48,7 +48,7 @@ async def ask_model(state: LoopState, effects: Effects) -> AsyncGenerator[Advanc
     # A command that was sent into the run is carried out after it, as a run of its own.
     prompts = [prompt for prompt in waiting if local_command((prompt,)) is None]
     if prompts:
-        texts = await expanded(prompts, state.briefing.skills, effects)
+        texts = await expanded(prompts, state.briefing.skills, state, effects)
         taken = state.after(take_in(prompts, state, effects, texts))
         yield taken
         state = taken.state

@@ -7,7 +7,7 @@ from typing import Any
 from app.agent.command import COMMAND, EXPANDED, LOCAL_COMMANDS, LocalCommand, local_command
 from app.agent.draft import BRIEFING, MISSING_SERVERS
 from app.agent.effects import Stamps
-from app.agent.expansion import Expansions
+from app.agent.expansion import Expansion, Expansions
 from app.agent.notices import opening_notices
 from app.agent.offer import deferred_names, on_offer
 from app.agent.state import LoopState
@@ -114,13 +114,13 @@ def _replay(
     state: LoopState,
     effects: Stamps,
     command: LocalCommand | None,
-    expansion: Sequence[str] | None,
+    expansion: Expansion | None,
 ) -> Entry:
     facts: dict[str, Any] = {"inbox": prompt.id}
     if command:
         facts[COMMAND] = command.name
     if expansion:
-        facts[EXPANDED] = expansion
+        facts |= _facts(expansion)
     if prompt.has_client_uuid:
         facts["client_uuid"] = prompt.uuid
     if prompt.is_steer:
@@ -133,3 +133,12 @@ def _replay(
         isReplay=True,
     )
     return Entry.of(message, facts)
+
+
+def _facts(expansion: Expansion) -> dict[str, Any]:
+    facts: dict[str, Any] = {EXPANDED: expansion.blocks}
+    if files := {path: seen for read in expansion.read for path, seen in read.facts.files.items()}:
+        facts["tool"] = ToolFacts(files=files).to_json()
+    if expansion.news:
+        facts[BRIEFING] = expansion.news.to_json()
+    return facts

@@ -55,7 +55,6 @@ UNSUPPORTED_DEFAULTS: Mapping[str, Any] = {
     "settings": None,
     "stderr": None,
     "user": None,
-    "verbatim_prompts": False,
 }
 """Options of the SDK that this version does not take, with the value that means "not set".
 
@@ -190,6 +189,9 @@ class AgentOptions(BaseModel):
     """Tools that the client carries out itself; one of the service's own options."""
     actions: ActionRules = ActionRules()
     """Whether the run asks somebody for approvals and answers; one of the service's own options."""
+    verbatim_prompts: bool = False
+    """Whether prompts are given to the model just as they are: `/NAME` of the workspace's commands and
+    `@path` mean nothing then. The service's own commands do all the same."""
     include_partial_messages: bool = False
     """Whether readers get previews unless they say otherwise."""
 

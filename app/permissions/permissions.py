@@ -41,5 +41,10 @@ class Permissions:
         new = [compiled(parse_rule(text), behavior, source, root=root, home=home) for text in texts]
         return replace(self, rules=Rules((*self.rules.all, *new))) if new else self
 
+    def for_reading(self) -> "Permissions":
+        """Give what is left without anybody's leave: calls that only read, if no rule forbids them."""
+        kept = tuple(rule for rule in self.rules.all if rule.behavior != "allow")
+        return replace(self, mode="default", rules=Rules(kept))
+
 
 NOTHING_SET = Permissions()

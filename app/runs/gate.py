@@ -76,3 +76,7 @@ class RuleGate:
             )
             return edited if isinstance(edited, Deny) else answer
         return answer
+
+    def reads(self, call: ToolCall, spec: ToolSpec, scene: Scene) -> bool:
+        """Whether a call only reads and no rule is against it, whatever mode and allow rules say."""
+        return isinstance(decide(call, spec, self.permissions.for_reading(), scene), Allow)

@@ -24,6 +24,7 @@ from app.providers.registry import DEMO_MODEL, ProviderSet
 from app.runs.asking import ASK_USER, PersonAsker
 from app.runs.client_tools import ClientToolbox, client_specs
 from app.runs.desk import Desk
+from app.runs.errands import ReadingErrands
 from app.runs.gate import EXIT_PLAN, RuleGate
 from app.runs.live import Hub
 from app.runs.prepared import Prepared, PreparedToolbox
@@ -185,6 +186,7 @@ class HostParts:
                 model=model,
                 tools=OutputToolbox(tools, output.json_schema) if output else tools,
                 gate=gate,
+                errands=ReadingErrands(told, gate),
                 desk=desk,
                 inbox=inbox,
                 place=Project(

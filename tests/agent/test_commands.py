@@ -1,13 +1,16 @@
 """Commands: those of a workspace that become prompts, and those that the service carries out."""
 
+from dataclasses import replace
+
 import orjson
 import pytest
 
 from app.agent.command import LocalCommand, local_command
-from app.domain.briefing import Briefing
+from app.agent.expansion import MOST_MENTIONS
+from app.domain.briefing import Briefing, News
 from app.domain.messages import ConversationReset, Prompt, UserMessage
 from app.domain.skills import SkillNote
-from app.domain.tools import FileSeen, ToolCall, ToolFacts, ToolMemory, ToolResult
+from app.domain.tools import FileSeen, ToolCall, ToolFacts, ToolMemory, ToolResult, ToolSpec
 from app.domain.work_items import WorkItem
 from tests.fakes.effects import (
     Journal,
@@ -41,12 +44,14 @@ async def asked(
     model: ScriptedModel,
     words: str,
     journal: Journal | None = None,
+    *,
     tools: ScriptedToolbox | None = None,
+    place: ToldPlace = PLACE,
 ) -> Journal:
     """Play a run whose prompt is `words`."""
     journal = journal or Journal()
     number = len({run for run, *_ in journal.rows}) + 1
-    world = effects(model, prompts=[prompt(words)], place=PLACE, tools=tools)
+    world = effects(model, prompts=[prompt(words)], place=place, tools=tools)
     return await play(world, run_info(f"run_{number}"), journal)
 
 
@@ -180,3 +185,69 @@ async def test_rows_before_a_clear_change_nothing() -> None:
     (at,) = [n for n, m in enumerate(journal.messages()) if isinstance(m, ConversationReset)]
     cut = Journal(rows=journal.rows[at:], ledger=journal.ledger)
     assert cut.state(run_info("run_4")) == whole
+
+
+async def _told(asked_of: ToolCall, _: ToolMemory) -> ToolResult:
+    path = asked_of.input.get("file_path", "")
+    if path == "nowhere":
+        return ToolResult("no such file", is_error=True)
+    seen = ToolFacts(files={f"/workspace/{path}": FileSeen("0", 1)} if path else {})
+    return ToolResult(f"<{asked_of.name} {path}>", facts=seen)
+
+
+def tool(name: str, *, read_only: bool = True) -> ToolSpec:
+    return ToolSpec(name, "", {"type": "object"}, read_only=read_only)
+
+
+READ, GLOB = tool("Read"), tool("Glob")
+
+
+@pytest.mark.requirement("command:mentions")
+async def test_a_file_that_a_prompt_names_comes_before_it_and_is_known_afterwards() -> None:
+    model = ScriptedModel([DONE])
+    tools = ScriptedToolbox([READ, GLOB], run=_told)
+    words = "See @a.txt, @nowhere and @sub/ (me@b.txt), @a.txt again."
+    place = replace(PLACE, beside={"/workspace/a.txt": News(files={"/workspace/CLAUDE.md": "Hm."})})
+    journal = await asked(model, words, tools=tools, place=place)
+    *before, named, content, folder, names, last = said(model)
+    assert "@" not in named
+    assert ["a.txt; Read" in named, content] == [True, "<Read a.txt>"]
+    assert ["sub/; Glob" in folder, names] == [True, "<Glob >"]
+    assert last == words
+    assert any("Hm." in note for note in before)
+    state = journal.state(run_info("run_2"))
+    assert state.memory.files.keys() == {"/workspace/a.txt"}
+    shown = [m.message.content for m in journal.messages() if isinstance(m, UserMessage)]
+    assert shown == [words]
+
+
+@pytest.mark.requirement("command:mentions")
+async def test_prompts_that_are_verbatim_say_what_they_say() -> None:
+    model = ScriptedModel([DONE] * 2)
+    for words in ("see @a.txt", "/docs:ship now"):
+        world = effects(
+            model,
+            prompts=[prompt(words)],
+            place=PLACE,
+            tools=ScriptedToolbox([READ], run=_told),
+        )
+        await play(world, run_info(verbatim_prompts=True))
+        assert said(model)[2:] == [words]
+
+
+@pytest.mark.requirement("command:outputs")
+@pytest.mark.parametrize(("reads", "output"), [(True, "<Bash >"), (False, "!`git log`")])
+async def test_a_commands_text_holds_what_reading_commands_print(reads: bool, output: str) -> None:
+    model = ScriptedModel([DONE])
+    tools = ScriptedToolbox([tool("Bash", read_only=reads)], run=_told)
+    place = replace(PLACE, commands={"log": "Log:\n!`git log` and x=!`git log`, $ARGUMENTS"})
+    await asked(model, "/log now", tools=tools, place=place)
+    assert said(model)[-1] == f"Log:\n{output} and x=!`git log`, now"
+
+
+@pytest.mark.requirement("command:mentions")
+async def test_no_more_files_are_brought_than_a_request_can_bear() -> None:
+    model = ScriptedModel([DONE])
+    tools = ScriptedToolbox([READ], run=_told)
+    await asked(model, " ".join(f"@{n}.txt" for n in range(500)), tools=tools)
+    assert len([text for text in said(model) if text.startswith("<Read")]) == MOST_MENTIONS

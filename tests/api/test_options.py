@@ -127,7 +127,7 @@ async def refused(
         ),
         (
             {"messages": [{"message": {"content": [{"type": "tool_result"}]}}]},
-            "/messages/0/message/content/0",
+            "/messages/0/message/content/0/type",
             "union_tag_invalid",
         ),
         (

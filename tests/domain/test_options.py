@@ -37,6 +37,7 @@ SET: dict[str, Any] = {
     "prompt_suggestions": True,
     "client_tools": [{"name": "lamp", "input_schema": {"type": "object"}}],
     "actions": {"permissions": "ask", "hold_seconds": 5},
+    "verbatim_prompts": True,
     "include_partial_messages": True,
 }
 

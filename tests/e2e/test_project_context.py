@@ -288,3 +288,35 @@ async def test_commands_work_on_any_host_and_a_clear_is_not_undone_by_a_move(twi
     assert active[0]["type"] == "conversation_reset"
     assert active == full[-len(active) :]
     assert full[0]["subtype"] == "init"
+
+
+@pytest.mark.requirement("command:mentions")
+async def test_a_named_file_is_read_for_a_prompt_where_nothing_forbids_it(twins: Twins) -> None:
+    folder = twins.folder(**{"a.txt": "alpha", "sub/CLAUDE.md": "Beware.", "sub/b.txt": "beta"})
+    session = await twins.session(folder)
+    await twins.run("See @a.txt and @sub/b.txt, not @/etc/passwd or @../x.", session)
+    [message] = twins.api.bodies()[0]["messages"]
+    given = texts(message)
+    assert [text for text in given if text.startswith("1\t")] == ["1\talpha", "1\tbeta"]
+    assert "Beware." in json.dumps(given)
+    assert "root:" not in json.dumps(given)
+    write = {"tool": "Write", "input": {"file_path": "a.txt", "content": "new"}}
+    known = {"allowed_tools": ["Write"]}
+    await twins.run(scripted(write, {"text": "done"}, text="x"), session, on=1, **known)
+    assert folder.content("a.txt") == b"new"
+    await twins.run("See @a.txt", session, disallowed_tools=["Read"])
+    await twins.run("See @a.txt", session, verbatim_prompts=True)
+    assert [texts(body["messages"][-1])[-1:] for body in twins.api.bodies()[-2:]] == [
+        ["See @a.txt"]
+    ] * 2
+    assert "1\tnew" not in json.dumps(twins.api.bodies())
+
+
+@pytest.mark.requirement("command:outputs")
+async def test_a_commands_text_runs_what_reads_and_leaves_the_rest_as_words(twins: Twins) -> None:
+    text = "Have:\n!`cat a.txt` and !`touch b.txt`"
+    folder = twins.folder(**{".claude/commands/state.md": text, "a.txt": "alpha"})
+    await twins.run("/state", await twins.session(folder), allowed_tools=["Bash"])
+    [message] = twins.api.bodies()[0]["messages"]
+    assert texts(message)[-1] == "Have:\nalpha and !`touch b.txt`"
+    assert not (folder.ws / "b.txt").exists()

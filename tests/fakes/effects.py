@@ -267,6 +267,17 @@ class AllowAll:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadingErrands:
+    """Makes any call that its tools know as one that reads."""
+
+    tools: "ScriptedToolbox"
+
+    async def read(self, call: ToolCall, memory: ToolMemory) -> ToolResult | None:
+        spec = self.tools.spec(call.name)
+        return await self.tools.call(call, memory) if spec and spec.read_only else None
+
+
+@dataclass(frozen=True, slots=True)
 class DenyThese:
     """Denies the tools it names, allows all others."""
 
@@ -400,10 +411,12 @@ def effects(
     side: SideModel | None = None,
 ) -> Effects:
     """A whole world, of which a test names the parts that matter to it."""
+    tools = tools or ScriptedToolbox()
     return Effects(
         model=model if isinstance(model, ScriptedModel) else ScriptedModel(model),
-        tools=tools or ScriptedToolbox(),
+        tools=tools,
         gate=gate or AllowAll(),
+        errands=ReadingErrands(tools),
         inbox=ListInbox([prompt()] if prompts is None else prompts),
         place=place or ToldPlace(),
         tasks=tasks or FakeTasks(),
