@@ -289,7 +289,6 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "options:unset": Requirement("Null means not set.", "ours"),
     "options:values": Requirement("Values that make no sense are refused in place.", "ours"),
-    "options:later": Requirement("Modes and rules of later versions are unsupported.", "ours"),
     "options:layers": Requirement("What a run sets wins over its session.", "api"),
     # -- text ---------------------------------------------------------------------------------
     "text:repaired": Requirement("Text that cannot be stored is repaired visibly.", "ours"),

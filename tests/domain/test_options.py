@@ -24,6 +24,7 @@ SET: dict[str, Any] = {
     "tools": ["Read"],
     "allowed_tools": ["Read", "mcp__a-b__c_d"],
     "disallowed_tools": ["Bash"],
+    "ask_tools": ["Bash(git push *)"],
     "mcp_servers": {"s": {"type": "http", "url": "https://example.com/mcp"}},
     "strict_mcp_config": True,
     "permission_mode": "acceptEdits",
@@ -180,19 +181,6 @@ def test_the_older_option_for_thinking_is_read_as_the_newer_one(
     assert read == options(thinking=wanted)
     assert AgentOptions.model_validate(read.stored()) == read
     assert options(max_thinking_tokens=None) == AgentOptions()
-
-
-@pytest.mark.requirement("options:later")
-@pytest.mark.parametrize("mode", ["plan", "auto"])
-def test_modes_that_come_later_are_refused_as_unsupported(mode: str) -> None:
-    assert faults({"permission_mode": mode}) == [("permission_mode", "unsupported_option")]
-
-
-@pytest.mark.requirement("options:later")
-@pytest.mark.parametrize("name", ["allowed_tools", "disallowed_tools"])
-@pytest.mark.parametrize("rule", ["Bash(npm:*)", "Read(/etc/**)", "mcp__x__*", "", "*", "a b"])
-def test_rules_with_a_scope_are_refused_as_unsupported(name: str, rule: str) -> None:
-    assert faults({name: ["Read", rule]}) == [(name, "unsupported_option")]
 
 
 def test_options_are_an_object() -> None:
