@@ -88,6 +88,9 @@ REQUIREMENTS: dict[str, Requirement] = {
         "Whatever a server does is a result; the next call connects again.", "case M08"
     ),
     "mcp:bounded": Requirement("Connections are bounded, and end with their run.", "issue 7"),
+    "mcp:control": Requirement(
+        "Servers are looked at, reconnected and switched from any host.", "issue 7"
+    ),
     "mcp:real": Requirement("Servers of other people work.", "issue 7"),
     # -- structured output --------------------------------------------------------------------
     "output:success": Requirement(

@@ -209,6 +209,10 @@ class Servers(Protocol):
         """Give events of what has changed since it was last asked for."""
         ...
 
+    async def reconnect(self, name: str) -> bool:
+        """Begin to connect one anew; say whether there is one of this name."""
+        ...
+
 
 class NoServers:
     """Of a run that has none."""
@@ -221,6 +225,10 @@ class NoServers:
 
     def news(self) -> Sequence[ServiceEvent]:
         return ()
+
+    async def reconnect(self, name: str) -> bool:
+        del name
+        return False
 
 
 class Previews(Protocol):

@@ -14,6 +14,8 @@ MAX_SERVERS = 20
 MAX_NAME = 128
 """Characters that the Messages API takes in the name of a tool."""
 PREFIX = "mcp__"
+MCP_STATUS = "mcp.status"
+"""The event that tells how a run's servers stand."""
 _RESERVED = frozenset({"client"})
 """Tools that clients run themselves are offered as `mcp__client__…`."""
 _UNNAMEABLE = re.compile(r"[^A-Za-z0-9_-]")
@@ -45,6 +47,8 @@ class _Server(BaseModel):
         frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
     )
 
+    enabled: bool = True
+    """Whether it is connected. The control requests `mcp_toggle` change it."""
     required: bool = False
     """Whether a run that cannot have the server ends before its first model request
     (`end_reason: mcp_required`). Else it goes on without."""

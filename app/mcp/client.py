@@ -68,6 +68,8 @@ class Connection:
     state: ServerState = "pending"
     error: str | None = None
     listing: Listing = field(default_factory=Listing)
+    has_listed: bool = False
+    """Whether `listing` is the server's, now or from before it was lost."""
     _client: Client | None = None
     _task: asyncio.Task[None] | None = None
     _settled: asyncio.Event = field(default_factory=asyncio.Event)
@@ -160,9 +162,9 @@ class Connection:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self.start_s):
                     client = await stack.enter_async_context(self._made(ending))
-                    self.listing = await _list_all(client)
-                self._client, self.state = client, "connected"
+                    self.listing, self.has_listed = await _list_all(client), True
                 await self.changed()
+                self._client, self.state = client, "connected"
                 self._settled.set()
                 await self._stay(client)
             why = "the connection was lost"

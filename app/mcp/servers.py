@@ -1,7 +1,7 @@
 """The MCP servers of one run: opened for it, never shared, closed with it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.domain.journal import ServiceEvent
 from app.domain.mcp import (
+    MCP_STATUS,
     HttpServer,
     Readiness,
     ServerPin,
@@ -77,8 +78,9 @@ class Servers:
         self._offers: dict[str, Offer] = {}
         self._pins: dict[str, ServerPin] = {}
         self._unsaved: set[str] = set()
-        self._told: dict[str, ServerStatus] = {}
+        self._told: tuple[ServerStatus, ...] = ()
         self._package: ModuleType | None = None
+        self._errands: set[asyncio.Task[None]] = set()
         self.generation = 0
         """Grows when tools on offer may be others than before."""
 
@@ -88,8 +90,11 @@ class Servers:
             return
         self._pins = dict(pins)
         self._connections = await self._made()
-        for connection in self._connections.values():
-            connection.begin()
+        for name, connection in self._connections.items():
+            if self._servers[name].enabled:
+                connection.begin()
+            else:
+                await connection.close()
         waits = [
             asyncio.create_task(self._settled(name, connection))
             for name, connection in self._connections.items()
@@ -108,8 +113,49 @@ class Servers:
             async with asyncio.timeout(self._rules.wait_s):
                 await connection.settled()
 
+    async def reconnect(self, name: str) -> bool:
+        """Begin to connect one anew; say whether there is one of this name."""
+        connection = self._connections.get(name)
+        if connection is None or not self._servers[name].enabled:
+            return False
+        self._start(self._again(connection))
+        return True
+
+    def adopt(self, servers: Mapping[str, Server]) -> None:
+        """Take what clients have changed: who is switched on, and what is accepted.
+
+        A server that is new comes with the next run.
+        """
+        for name, connection in self._connections.items():
+            old, new = self._servers[name], servers.get(name)
+            if new is None or new.identity != old.identity:
+                continue
+            self._servers[name] = new
+            if new.accept_tools != old.accept_tools:
+                self._start(self._changed(name))
+            if new.enabled and not old.enabled:
+                connection.begin()
+            elif old.enabled and not new.enabled:
+                self._start(self._off(name, connection))
+
+    async def _again(self, connection: "Connection") -> None:
+        await connection.close()
+        connection.begin()
+
+    async def _off(self, name: str, connection: "Connection") -> None:
+        await connection.close()
+        await self._changed(name)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)
+
     async def close(self) -> None:
         """End every connection, and every process."""
+        for errand in self._errands:
+            errand.cancel()
+        await asyncio.gather(*self._errands, return_exceptions=True)
         await asyncio.gather(*(c.close() for c in self._connections.values()))
 
     # -- what is told ---------------------------------------------------------------------
@@ -147,13 +193,12 @@ class Servers:
             )
 
     def news(self) -> tuple[ServiceEvent, ...]:
-        """Give the event of what has changed since it was last asked for."""
-        now = {status.name: status for status in self.statuses()}
-        changed = [status for name, status in now.items() if self._told.get(name) != status]
-        self._told = now
-        if not changed:
+        """Give how all servers stand, if that is otherwise than when it was last asked for."""
+        now = tuple(self.statuses())
+        if now == self._told:
             return ()
-        return (ServiceEvent("mcp.status", {"servers": [s.to_json() for s in changed]}),)
+        self._told = now
+        return (ServiceEvent(MCP_STATUS, {"servers": [status.to_json() for status in now]}),)
 
     def new_pins(self) -> Mapping[str, ServerPin]:
         """Give what the session has to remember, and does not yet. Given once."""
@@ -192,7 +237,7 @@ class Servers:
     async def _changed(self, name: str) -> None:
         """Judge what a server lists now."""
         connection, server = self._connections[name], self._servers[name]
-        if connection.state == "connected" or connection.listing.tools:
+        if connection.has_listed:
             pin = self._pins.get(name)
             others = {t.name for n, o in self._offers.items() if n != name for t in o.tools}
             offer = await asyncio.to_thread(

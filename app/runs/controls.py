@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -77,7 +77,7 @@ class Controls:
     ) -> Changed:
         """Set the permission mode of all that the session does from now on."""
         update = ModeUpdate(type="setMode", mode=mode)
-        return await self._change(
+        return await self.change(
             caller, session_id, lambda options: with_updates(options, [update]), "/mode", once
         )
 
@@ -91,17 +91,30 @@ class Controls:
             chosen = {} if model is None else {"model": model}
             return AgentOptions.model_validate(stored | chosen)
 
-        return await self._change(caller, session_id, change, "/model", once)
+        return await self.change(caller, session_id, change, "/model", once)
 
-    async def _change(
-        self, caller: Caller, session_id: str, change: Change, pointer: str, once: Once | None
+    async def change(
+        self,
+        caller: Caller,
+        session_id: str,
+        change: Change,
+        pointer: str,
+        once: Once | None,
+        *,
+        check: Callable[[], None] = lambda: None,
     ) -> Changed:
+        """Change options of the session and of its unfinished runs, and tell who drives them.
+
+        What `check` raises after the change undoes it.
+        """
         commands = self.commands
 
         async def write(connection: AsyncConnection) -> Changed:
-            return await change_options(
+            changed = await change_options(
                 connection, caller, commands.policy, session_id, change, pointer=pointer
             )
+            check()
+            return changed
 
         changed = await guarded(commands.database, once, write)
         commands.hub.grew(caller.tenant_id, session_id, changed.session.last_seq)

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, TypeVar
 
-from app.agent.effects import Effects, Inbox, Stamps
+from app.agent.effects import Effects, Inbox, Servers, Stamps
 from app.agent.finish_step import abandoned, interrupted
 from app.agent.loop import run_agent
 from app.agent.lost_request import lost_request
@@ -113,6 +113,7 @@ class Execution:
     _last_seq: int = 0
     _announcements: list[ServiceEvent] = field(default_factory=list)
     _state: LoopState | None = None
+    _servers: Servers | None = None
 
     def __post_init__(self) -> None:
         # The lease was taken a moment ago; a heartbeat will tell more.
@@ -135,6 +136,10 @@ class Execution:
         """Say that something came for the run: a prompt, an answer."""
         self._inbox.ring()
         self._desk.ring()
+
+    async def reconnect(self, server: str) -> bool:
+        """Connect an MCP server anew, if the run has it."""
+        return self._servers is not None and await self._servers.reconnect(server)
 
     def stop(self, why: Stop) -> None:
         """Stop the loop at once: kill its tools, close its model request."""
@@ -179,6 +184,7 @@ class Execution:
             async with self.parts.open(
                 self.claim, work, self._now().run, self._inbox, self.shells, self._desk
             ) as effects:
+                self._servers = effects.servers
                 await self._drive(work, watched(effects, self.ownership, self._activity))
         except WorkspaceUnavailable as error:
             log.warning("The run cannot be opened on this host: %s", error)

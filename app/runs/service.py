@@ -11,6 +11,7 @@ from app.runs.commands import Commands
 from app.runs.controls import Controls
 from app.runs.live import Hub
 from app.runs.queries import Queries
+from app.runs.servers import ServerControls
 from app.runs.sessions import Sessions
 from app.runs.slots import StreamSlots
 from app.runs.stored_outputs import StoredOutputs
@@ -30,6 +31,7 @@ class Service:
     sessions: Sessions
     actions: Actions
     controls: Controls
+    servers: ServerControls
     queries: Queries
     outputs: StoredOutputs
     window: WindowReader

@@ -10,9 +10,10 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from app.runs.desk import WaitingRules
 from app.runs.execute import Execution, Parts
@@ -23,6 +24,8 @@ from app.store.bus import (
     Bus,
     CancelAsked,
     MailArrived,
+    ServerAsked,
+    ServerReached,
     TaskStopAsked,
     TaskStopped,
     Word,
@@ -140,9 +143,9 @@ class Worker:
             case MailArrived(run_id):
                 self.mail(run_id)
             case TaskStopAsked():
-                errand = asyncio.create_task(self._stop_for(word))
-                self._errands.add(errand)
-                errand.add_done_callback(self._errands.discard)
+                self._run_errand(self._stop_for(word))
+            case ServerAsked():
+                self._run_errand(self._reconnect_for(word))
             case _:
                 pass
 
@@ -168,6 +171,24 @@ class Worker:
             here.append(kept)
         stopped = [await shells.stop(task_id) for shells in here]
         return any(task is not None for task in stopped)
+
+    async def reconnect(self, tenant_id: str, session_id: str, server: str) -> bool:
+        """Connect an MCP server of a session anew, when this host drives it."""
+        here = [
+            execution
+            for lease, (execution, _) in self._running.items()
+            if lease.session == (tenant_id, session_id)
+        ]
+        return any([await execution.reconnect(server) for execution in here])
+
+    def _run_errand(self, work: Coroutine[Any, Any, None]) -> None:
+        errand = asyncio.create_task(work)
+        self._errands.add(errand)
+        errand.add_done_callback(self._errands.discard)
+
+    async def _reconnect_for(self, word: ServerAsked) -> None:
+        if await self.reconnect(word.tenant_id, word.session_id, word.server):
+            self.bus.say(ServerReached(word.session_id, word.server))
 
     async def _stop_for(self, word: TaskStopAsked) -> None:
         if await self.stop_task(word.tenant_id, word.session_id, word.task_id):

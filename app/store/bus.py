@@ -88,6 +88,23 @@ class TaskStopped:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerAsked:
+    """An MCP server is to be connected anew, by the host that drives the session."""
+
+    tenant_id: str
+    session_id: str
+    server: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReached:
+    """It is on its way."""
+
+    session_id: str
+    server: str
+
+
+@dataclass(frozen=True, slots=True)
 class PreviewsWanted:
     """Somebody on the sender's host reads a session's partial messages. Holds for a while."""
 
@@ -130,6 +147,8 @@ Word: TypeAlias = (
     | MailArrived
     | TaskStopAsked
     | TaskStopped
+    | ServerAsked
+    | ServerReached
     | PreviewsWanted
     | PreviewPart
     | Here
@@ -285,7 +304,7 @@ def unpack(host_id: str, payload: str) -> list[Word]:
     return [word for item in items if (word := _word(item)) is not None]
 
 
-def _item(word: Word) -> list[object]:
+def _item(word: Word) -> list[object]:  # noqa: C901 - a table
     match word:
         case RowsWritten(tenant, session, seq):
             return ["rows", tenant, session, seq]
@@ -299,6 +318,10 @@ def _item(word: Word) -> list[object]:
             return ["stop", tenant, session, task]
         case TaskStopped(session, task):
             return ["stopped", session, task]
+        case ServerAsked(tenant, session, server):
+            return ["server", tenant, session, server]
+        case ServerReached(session, server):
+            return ["reached", session, server]
         case Here(is_new):
             return ["here", is_new]
         case PreviewsWanted(tenant, session, is_fresh):
@@ -307,7 +330,7 @@ def _item(word: Word) -> list[object]:
             return ["part", tenant, session, epoch, stream, n, kind, is_last, text]
 
 
-def _word(item: object) -> Word | None:
+def _word(item: object) -> Word | None:  # noqa: C901 - a table
     match item:
         case ["rows", str(tenant), str(session), int(seq)]:
             return RowsWritten(tenant, session, seq)
@@ -321,6 +344,10 @@ def _word(item: object) -> Word | None:
             return TaskStopAsked(tenant, session, task)
         case ["stopped", str(session), str(task)]:
             return TaskStopped(session, task)
+        case ["server", str(tenant), str(session), str(server)]:
+            return ServerAsked(tenant, session, server)
+        case ["reached", str(session), str(server)]:
+            return ServerReached(session, server)
         case ["here", bool(is_new)]:
             return Here(is_new)
         case ["want", str(tenant), str(session), bool(is_fresh)]:

@@ -47,7 +47,7 @@ from app.tools.tool import Beyond, Tool
 from app.tools.toolbox import Toolbox
 from app.tools.workspace import Workspace
 from app.wiring.folders import Folders
-from app.wiring.mcp import run_servers, with_servers
+from app.wiring.mcp import adopting, run_servers, with_servers
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,6 @@ class HostParts:
             commands = self.folders.commands(place)
             base = Permissions(place=_place_of(workspace))
             gate = RuleGate(Permissions.of(options, base), PersonAsker(desk, options.actions), base)
-            desk.on_options = gate.adopt
             disabled = _disabled(self.tools, options)
             shelf = Shelf(
                 workspace,
@@ -178,6 +177,7 @@ class HostParts:
                     taken=[tool.spec.name for tool in self.tools],
                 )
             )
+            desk.on_options = adopting(gate, servers)
             tools = with_servers(servers, toolbox, options)
             told = ToldToolbox(PreparedToolbox(tools, prepared), previews, self.tool_progress_s)
             output = options.output_format

@@ -14,6 +14,7 @@ from app.mcp.servers import McpRules, Servers
 from app.mcp.toolbox import ServedToolbox
 from app.mcp.variables import HeaderVariables
 from app.permissions.permissions import Permissions
+from app.runs.gate import RuleGate
 from app.sandbox.driver import Sandbox
 from app.sandbox.egress import EgressRules
 from app.sandbox.guarded_http import Guard
@@ -108,3 +109,13 @@ def with_servers(
         return make(())
     rules = Permissions.of(options).rules
     return ServedToolbox(servers, make, lambda name: rules.bare("deny", [name]) is not None)
+
+
+def adopting(gate: RuleGate, servers: Servers) -> Callable[[AgentOptions], None]:
+    """Give what takes options that were changed while the run goes on."""
+
+    def adopt(options: AgentOptions) -> None:
+        gate.adopt(options)
+        servers.adopt(options.mcp_servers)
+
+    return adopt

@@ -28,6 +28,7 @@ from app.runs.live import Hub
 from app.runs.mirrors import Mirrors
 from app.runs.queries import Queries
 from app.runs.relay import open_relay
+from app.runs.servers import ServerControls
 from app.runs.service import Service
 from app.runs.sessions import Sessions
 from app.runs.slots import StreamSlots
@@ -148,6 +149,8 @@ async def open_service(
         )
         controls = Controls(commands, queries, bus)
         bus.on_word(controls.heard)
+        servers = ServerControls(controls)
+        bus.on_word(servers.heard)
         service = Service(
             database=database,
             hub=hub,
@@ -156,6 +159,7 @@ async def open_service(
             sessions=Sessions(database, hub, policy, rules),
             actions=Actions(database, hub, bus, worker, policy, input_check(tools)),
             controls=controls,
+            servers=servers,
             queries=queries,
             outputs=StoredOutputs(queries, folders.own),
             window=_window_reader(settings, queries, stamps.models, tools),

@@ -208,7 +208,7 @@ async def test_what_fills_the_window_is_told_as_elsewhere(stage: Stage) -> None:
     ("body", "pointer"),
     [
         ({}, "/subtype"),
-        ({"subtype": "mcp_status"}, "/subtype"),
+        ({"subtype": "make_coffee"}, "/subtype"),
         ({"subtype": "set_permission_mode"}, "/mode"),
         ({"subtype": "set_permission_mode", "mode": "yolo"}, "/mode"),
         ({"subtype": "set_model", "model": ""}, "/model"),

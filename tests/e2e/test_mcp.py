@@ -163,3 +163,60 @@ async def test_servers_that_may_not_be_reached_are_refused_with_their_field(
                 assert answer.status_code == 422, answer.text
                 (error,) = answer.json()["errors"]
                 assert error["pointer"] == f"/options/mcp_servers/a~1b/{pointer}"
+
+
+async def control(service: Host, session_id: str, **body: Any) -> Json:
+    answer = await service.client.post(f"/v1/sessions/{session_id}/control", json=body)
+    assert answer.status_code == 200, answer.text
+    response: Json = answer.json()["response"]
+    return response
+
+
+@pytest.mark.requirement("mcp:control")
+async def test_servers_are_looked_at_reconnected_and_switched_from_any_host(
+    make_settings: MakeSettings, messages_api: MessagesApi, database_url: str
+) -> None:
+    del messages_api, database_url
+    async with host(make_settings(), "worker") as a, host(make_settings(), "api") as b:
+        del a
+        servers = {"p": {**PLAIN, "timeout_seconds": 20}, "q": PLAIN}
+        run = await start(
+            b.client,
+            scripted(call("mcp__p__hang"), call("mcp__p__echo", n=1)),
+            mcp_servers=servers,
+            allowed_tools=["mcp__p"],
+        )
+        session_id = run["session_id"]
+        waiting: dict[str, str | int] = {"types": "assistant", "wait": 20}
+        await b.client.get(f"/v1/sessions/{session_id}/events", params=waiting)
+        told = (await control(b, session_id, subtype="mcp_status"))["mcpServers"]
+        assert [(s["name"], s["status"]) for s in told] == [
+            ("p", "connected"),
+            ("q", "connected"),
+        ]
+        await control(b, session_id, subtype="mcp_reconnect", serverName="p")
+        assert (await finished(b.client, run["id"]))["result_subtype"] == "success"
+        (lost, was_error), echo = await results(b, session_id)
+        assert was_error
+        assert "The connection to the MCP server p was lost during the call" in lost
+        assert echo == ('{"n": 1}', False)
+
+        await control(b, session_id, subtype="mcp_toggle", serverName="q", enabled=False)
+        again = await start(b.client, scripted({"text": "ok"}), session_id=session_id)
+        await finished(b.client, again["id"])
+        init = [m for m in await messages(b.client, session_id) if m.get("subtype") == "init"][-1]
+        assert [(s["name"], s["status"]) for s in init["mcp_servers"]] == [
+            ("p", "connected"),
+            ("q", "disabled"),
+        ]
+        assert not [tool for tool in init["tools"] if tool.startswith("mcp__q")]
+        for body, status, code in (
+            ({"subtype": "mcp_reconnect", "serverName": "p"}, 409, "not_running"),
+            (
+                {"subtype": "mcp_toggle", "serverName": "x", "enabled": True},
+                422,
+                "validation_failed",
+            ),
+        ):
+            refused = await b.client.post(f"/v1/sessions/{session_id}/control", json=body)
+            assert (refused.status_code, refused.json()["code"]) == (status, code)

@@ -105,6 +105,21 @@ async def test_a_list_that_changes_while_the_run_goes_on_takes_only_away(rooms: 
         assert at.servers.readiness().pins == {}
 
 
+@pytest.mark.requirement("mcp:control")
+async def test_a_server_is_switched_off_and_on_while_the_run_goes_on(rooms: Rooms) -> None:
+    async with desk(rooms, {"p": plain(), "q": plain(enabled=False)}) as at:
+        assert [s for _, s, _ in states(at.servers)] == ["connected", "disabled"]
+        assert "No such tool" in await at.said("mcp__q__echo")
+        at.servers.adopt({"p": plain(enabled=False), "q": plain()})
+        await until(lambda: [s for _, s, _ in states(at.servers)] == ["disabled", "connected"])
+        assert await at.said("mcp__q__echo") == "{}"
+        assert "No such tool" in await at.said("mcp__p__echo")
+        assert not await at.servers.reconnect("p")
+        at.servers.adopt({"p": plain(), "q": plain()})
+        await until(lambda: state(at.servers, "p")[0] == "connected")
+        assert await at.said("mcp__p__echo") == "{}"
+
+
 @pytest.mark.requirement("mcp:real")
 async def test_the_time_server_tells_the_time(rooms: Rooms) -> None:
     # Outside the sandbox, which need not have a Python that the installed packages are made for.

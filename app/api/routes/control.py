@@ -12,6 +12,9 @@ from app.api.schemas.control import (
     ControlAnswer,
     ControlBody,
     InterruptBody,
+    McpReconnectBody,
+    McpStatusBody,
+    McpToggleBody,
     SetModeBody,
     SetModelBody,
     StopTaskBody,
@@ -28,13 +31,13 @@ router = APIRouter(tags=["sessions"], route_class=StrictRoute)
     summary="Control a session",
     response_model=ControlAnswer,
 )
-async def control(
+async def control(  # noqa: C901 - a table
     session_id: str, body: ControlBody, service: ServiceDep, caller: CallerDep, write: WriteDep
 ) -> Response:
     """Interrupt, or change mode or model of what is going on, of what waits and of what comes later.
 
-    Takes the SDK's control requests `interrupt`, `set_permission_mode`, `set_model`, `stop_task` and
-    `get_context_usage`.
+    Takes the SDK's control requests `interrupt`, `set_permission_mode`, `set_model`, `stop_task`,
+    `get_context_usage`, `mcp_status`, `mcp_reconnect` and `mcp_toggle`.
     """
     controls = service.controls
     match body:
@@ -71,6 +74,41 @@ async def control(
                 return used.model_dump(mode="json")
 
             return await write.answer(usage, _answer)
+        case McpStatusBody() | McpReconnectBody() | McpToggleBody():
+            return await _of_servers(body, session_id, service, caller, write)
+        case _:
+            assert_never(body)
+
+
+async def _of_servers(
+    body: McpStatusBody | McpReconnectBody | McpToggleBody,
+    session_id: str,
+    service: ServiceDep,
+    caller: CallerDep,
+    write: WriteDep,
+) -> Response:
+    servers = service.servers
+    match body:
+        case McpStatusBody():
+
+            async def statuses(_: Once | None) -> dict[str, Any]:
+                return {"mcpServers": list(await servers.statuses(caller, session_id))}
+
+            return await write.answer(statuses, _answer)
+        case McpReconnectBody(serverName=name):
+
+            async def reconnect(_: Once | None) -> dict[str, Any]:
+                await servers.reconnect(caller, session_id, name)
+                return {}
+
+            return await write.answer(reconnect, _answer)
+        case McpToggleBody(serverName=name, enabled=is_enabled):
+            return await write.answer(
+                lambda once: servers.set_enabled(
+                    caller, session_id, name, is_enabled=is_enabled, once=once
+                ),
+                lambda _: _answer({"enabled": is_enabled}),
+            )
         case _:
             assert_never(body)
 

@@ -52,8 +52,44 @@ class ContextUsageBody(In):
     subtype: Literal["get_context_usage"]
 
 
+class McpStatusBody(In):
+    """Say how the session's MCP servers stand."""
+
+    model_config = example(subtype="mcp_status")
+
+    subtype: Literal["mcp_status"]
+
+
+class _ServerBody(In):
+    serverName: Annotated[str, Field(min_length=1, max_length=64)]  # noqa: N815 - the SDK's name
+
+
+class McpReconnectBody(_ServerBody):
+    """Connect an MCP server of the run that goes on anew."""
+
+    model_config = example(subtype="mcp_reconnect", serverName="time")
+
+    subtype: Literal["mcp_reconnect"]
+
+
+class McpToggleBody(_ServerBody):
+    """Switch an MCP server on or off from now on."""
+
+    model_config = example(subtype="mcp_toggle", serverName="time", enabled=False)
+
+    subtype: Literal["mcp_toggle"]
+    enabled: bool
+
+
 ControlBody = Annotated[
-    InterruptBody | SetModeBody | SetModelBody | StopTaskBody | ContextUsageBody,
+    InterruptBody
+    | SetModeBody
+    | SetModelBody
+    | StopTaskBody
+    | ContextUsageBody
+    | McpStatusBody
+    | McpReconnectBody
+    | McpToggleBody,
     Field(discriminator="subtype"),
 ]
 
@@ -64,4 +100,5 @@ class ControlAnswer(Out):
     subtype: Literal["success"] = "success"
     response: dict[str, Any]
     """`interrupt`: `still_queued`, the runs that wait. `set_permission_mode`: `mode`. `set_model`:
-    `model`, as it is asked. `get_context_usage`: as `GET …/context` gives it."""
+    `model`, as it is asked. `get_context_usage`: as `GET …/context` gives it. `mcp_status`: `mcpServers`, as the event
+    `mcp.status` told them last."""
