@@ -115,6 +115,8 @@ class ModelSettings(_Group):
 class EngineSettings(_Group):
     max_runs: Count = 200
     """Runs that one host drives at once."""
+    max_background_commands: Count = 200
+    """Commands that one host runs in the background at once, those of all sessions together."""
     lease_s: Positive = 30.0
     """How long a host owns a session without renewing."""
     heartbeat_s: Positive = 5.0

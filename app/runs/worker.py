@@ -38,7 +38,7 @@ from app.store.journal import Lease
 from app.store.queue import Claim, Host
 from app.store.settling import expire_due
 from app.telemetry.logging import run_context
-from app.tools.shells import Shells
+from app.tools.shells import HostRoom, Shells
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +61,8 @@ class Worker:
     heartbeat_s: float
     poll_s: float
     max_attempts: int
+    background: HostRoom
+    """For the commands that its sessions leave in the background."""
     waiting: WaitingRules = WaitingRules()
     is_draining: bool = False
     appends: GroupCommit = field(init=False)
@@ -120,7 +122,7 @@ class Worker:
             self.parts,
             self.appends,
             self.max_attempts,
-            self.keeper.take(claim.lease) or Shells(),
+            self.keeper.take(claim.lease) or Shells(self.background),
             self.keeper,
             self.waiting,
         )

@@ -40,9 +40,22 @@ class _Live:
 
 
 @dataclass(slots=True)
+class HostRoom:
+    """How many commands the background of a host has room for, all sessions together."""
+
+    most: int
+    taken: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.taken >= self.most
+
+
+@dataclass(slots=True)
 class Shells:
     """Owns the commands that it took over, and the asyncio tasks that wait for them."""
 
+    host: HostRoom = field(default_factory=lambda: HostRoom(MOST_COMMANDS))
     is_closed: bool = False
     _live: dict[str, _Live] = field(default_factory=dict)
     _has_ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -50,7 +63,8 @@ class Shells:
     @property
     def has_room(self) -> bool:
         """Whether a further command may run in the background."""
-        return not self.is_closed and len(self.running) < MOST_COMMANDS
+        is_full = self.host.is_full or len(self.running) >= MOST_COMMANDS
+        return not self.is_closed and not is_full
 
     def check_room(self) -> None:
         """Raise `ToolFailed` when no further command may run in the background."""
@@ -61,10 +75,16 @@ class Shells:
                 f"{MOST_COMMANDS} commands run in the background already. Stop one with TaskStop, "
                 "or wait until one has ended."
             )
+        if self.host.is_full:
+            raise ToolFailed(
+                f"This host runs {self.host.most} commands in the background already, with those of "
+                "other sessions, and takes no more. Try again later, or run it in the foreground."
+            )
 
     def adopt(self, task: BackgroundTask, command: Command, *, life_s: float) -> None:
         """Take a running command over: it ends by itself, at the end of its life, or by `stop`."""
         live = _Live(task, command, life_s)
+        self.host.taken += 1
         live.watch = asyncio.create_task(self._watch(live))
         self._live[task.id] = live
 
@@ -123,6 +143,8 @@ class Shells:
                 live.end = killed or _end(finished, live.life_s)
             except ToolFailed as error:
                 live.end = TaskEnd("failed", f"did not run: {error.message}", time.time())
+            finally:
+                self.host.taken -= 1
             self._has_ended.set()
 
 

@@ -47,6 +47,7 @@ from app.tools.builtin import BUILTIN_TOOLS
 from app.tools.custom import installed_tools
 from app.tools.decoder import Decoder
 from app.tools.pages import Pages
+from app.tools.shells import HostRoom
 from app.tools.tool import Tool
 from app.wiring.answers import input_check
 from app.wiring.database import open_store, prepare_data_dir
@@ -130,6 +131,7 @@ async def open_service(
                         heartbeat_s=settings.engine.heartbeat_s,
                         poll_s=settings.engine.poll_s,
                         max_attempts=settings.engine.max_attempts,
+                        background=HostRoom(settings.engine.max_background_commands),
                         waiting=WaitingRules(settings.engine.hold_s, settings.engine.poll_s),
                     )
                 )

@@ -251,6 +251,20 @@ async def test_with_a_killed_host_its_commands_end_and_the_next_turn_says_so_els
         await check_session(database, session_id)
 
 
+async def test_a_host_bounds_the_commands_of_all_its_sessions(make_settings: MakeSettings) -> None:
+    async with host(make_settings(engine={"max_background_commands": 1})) as a:
+        sleeping = long_sleep()
+        steps = (in_background(sleeping), {"text": "started"})
+        first = await start(a.client, scripted(*steps), **OPTIONS)
+        await finished(a.client, first["id"])
+        other = await start(a.client, scripted(*steps), **OPTIONS)
+        await finished(a.client, other["id"])
+        (refused,) = results_of(await messages(a.client, other["session_id"]))
+        assert "This host runs 1 commands in the background already" in refused
+        assert len(told(await messages(a.client, first["session_id"]), "task_started")) == 1
+    await until_processes(sleeping, exist=False)
+
+
 async def test_a_host_that_stops_ends_the_commands_of_idle_and_of_busy_sessions(
     make_settings: MakeSettings, messages_api: MessagesApi, database_url: str, tmp_path: Path
 ) -> None:

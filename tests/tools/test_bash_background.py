@@ -8,8 +8,8 @@ import pytest
 
 from app.domain.tasks import TaskEnd
 from app.tools import shells
-from app.tools.shells import MOST_COMMANDS
-from tests.sandbox.rooms import marked_sleep, processes, until
+from app.tools.shells import MOST_COMMANDS, HostRoom, Shells
+from tests.sandbox.rooms import Rooms, marked_sleep, processes, until
 from tests.tools.desk import Desk, text_of
 from tests.tools.test_walls_of_files import resident_bytes
 
@@ -151,6 +151,35 @@ async def test_there_is_a_bound_on_commands_in_the_background(desk: Desk) -> Non
     assert not (desk.dirs.ws / "ran").exists()
     closed = await desk.call("Bash", command="true", run_in_background=True)
     assert closed.is_error is True
+
+
+async def test_a_host_has_room_for_so_many_of_all_sessions_together(
+    desk: Desk, rooms: Rooms
+) -> None:
+    room = HostRoom(2)
+    other = Desk.make(rooms)
+    desk.shells, other.shells = Shells(room), Shells(room)
+    command, mark = marked_sleep()
+    try:
+        first, _ = await started(desk, command)
+        await started(other, command)
+        for each in (desk, other):
+            refused = await each.call("Bash", command="touch ran", run_in_background=True)
+            assert refused.is_error
+            assert "This host runs 2 commands in the background already" in text_of(refused)
+            at_limit = await each.call("Bash", command=command, timeout=100)
+            assert text_of(at_limit).startswith(
+                "Exit code 143\nThe command was stopped after 0.1 s"
+            )
+        await desk.call("TaskStop", task_id=first)
+        assert room.taken == 1
+        await started(other, command)
+        assert room.is_full
+    finally:
+        await other.shells.close()
+        other.workspace.close()
+    assert room.taken == 0
+    assert processes(mark) == []
 
 
 async def test_what_nobody_knows_of_is_ended_and_the_rest_goes_on(desk: Desk) -> None:
