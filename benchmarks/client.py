@@ -10,7 +10,9 @@ import orjson
 from benchmarks.plan import Plan
 
 RUN_LIMIT_S = 120
+LONG_RUN_LIMIT_S = 900
 _LIMITS = {"max_turns": 500, "max_budget_usd": "50"}
+_LONG_LIMITS = {"max_turns": 10_000, "max_budget_usd": "1000"}
 
 
 class RunFailed(Exception):
@@ -50,7 +52,7 @@ async def follow_run(
         RunFailed: the result is missing or an error, or a tool failed.
     """
     path = f"/v1/sessions/{session_id}/runs" if session_id else "/v1/runs"
-    options = _LIMITS | {"include_partial_messages": plan.previews}
+    options = (_LONG_LIMITS if plan.long else _LIMITS) | {"include_partial_messages": plan.previews}
     body: dict[str, Any] = {"prompt": plan.prompt, "stream": True, "options": options}
     if session_id is None:
         body["workspace"] = {"source": "directory", "path": peer.workspace}
@@ -63,7 +65,7 @@ async def follow_run(
             "accept": "text/event-stream",
             "authorization": f"Bearer {peer.key}",
         },
-        timeout=aiohttp.ClientTimeout(total=RUN_LIMIT_S),
+        timeout=aiohttp.ClientTimeout(total=LONG_RUN_LIMIT_S if plan.long else RUN_LIMIT_S),
     ) as answer:
         if answer.status != 200:
             raise RunFailed(f"{peer.name}: {answer.status} {await answer.text()}")

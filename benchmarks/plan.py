@@ -10,16 +10,18 @@ from dataclasses import dataclass, field, replace
 FILES = 200
 """Files in the benchmark's workspace; the longest workload reads each of them once."""
 FILE_BYTES = 3_000
+SMALL_FILE_BYTES = 200
+"""Of as many others, for a session that is long in turns."""
 START = b"[[bench "
 """Where a plan begins in a request body; the newest one counts."""
 
 _TEXT = re.compile(
-    rb"\[\[bench turns=(\d+) parallel=(\d+) deltas=(\d+) delay_ms=(\d+) hold=(\d) id=(\w+)\]\]"
+    rb"\[\[bench turns=(\d+) parallel=(\d+) deltas=(\d+) delay_ms=(\d+) hold=(\d) long=(\d) id=(\w+)\]\]"
 )
 
 
-def file_name(number: int) -> str:
-    return f"f{number % FILES:03}.txt"
+def file_name(number: int, *, is_small: bool = False) -> str:
+    return f"{'s' if is_small else 'f'}{number % FILES:03}.txt"
 
 
 def _new_id() -> str:
@@ -41,6 +43,8 @@ class Plan:
     """How long the model waits before each answer."""
     hold: bool = False
     """The final answer stops after its first event until the run is released by its id."""
+    long: bool = False
+    """Small files are read, and the model counts what it was sent: so a session is compacted."""
     id: str = field(default_factory=_new_id)
 
     def again(self) -> "Plan":
@@ -52,7 +56,8 @@ class Plan:
         return (
             "Read the files you are told to, then say that you are done."
             f" [[bench turns={self.turns} parallel={self.parallel} deltas={self.deltas}"
-            f" delay_ms={self.delay_ms} hold={int(self.hold)} id={self.id}]]"
+            f" delay_ms={self.delay_ms} hold={int(self.hold)}"
+            f" long={int(self.long)} id={self.id}]]"
         )
 
     @property
@@ -66,5 +71,13 @@ def newest_plan(body: bytes) -> Plan | None:
     match = _TEXT.match(body, max(body.rfind(START), 0))
     if match is None:
         return None
-    turns, parallel, deltas, delay_ms, hold = (int(match[group]) for group in range(1, 6))
-    return Plan(turns, parallel, deltas, delay_ms=delay_ms, hold=bool(hold), id=match[6].decode())
+    turns, parallel, deltas, delay_ms, hold, long = (int(match[group]) for group in range(1, 7))
+    return Plan(
+        turns,
+        parallel,
+        deltas,
+        delay_ms=delay_ms,
+        hold=bool(hold),
+        long=bool(long),
+        id=match[7].decode(),
+    )

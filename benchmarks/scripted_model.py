@@ -20,14 +20,23 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from app.compaction.summary import TASK
 from benchmarks.plan import Plan, file_name, newest_plan
 
 _HEAD = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
     b"request-id: req_bench\r\n\r\n"
 )
+SUMMARY_ASKED = TASK[-40:].encode()
+"""How a request ends in which a summary is asked for."""
+_ASKED_WITHIN_BYTES = 500
 _WRITE_EVENTS = 16
 """Events of a long answer in one write: what a network card would hand over together."""
+
+
+def summaries_id(plan: Plan) -> str:
+    """Under which a plan's summaries stand in the log."""
+    return f"{plan.id}-summaries"
 
 
 @dataclass(slots=True)
@@ -68,7 +77,7 @@ def _block(index: int, start: dict[str, object], deltas: list[dict[str, str]]) -
 
 
 def _call(plan: Plan, step: int, index: int) -> list[bytes]:
-    name = file_name(step * plan.parallel + index)
+    name = file_name(step * plan.parallel + index, is_small=plan.long)
     start: dict[str, object] = {
         "type": "tool_use",
         "id": f"toolu_{plan.id}_{step}_{index}",
@@ -80,21 +89,36 @@ def _call(plan: Plan, step: int, index: int) -> list[bytes]:
     return _block(index, start, deltas)
 
 
-def _text(plan: Plan) -> list[bytes]:
-    deltas = [{"type": "text_delta", "text": f"word {n:04} "} for n in range(plan.deltas)]
+def _text(*pieces: str) -> list[bytes]:
+    deltas = [{"type": "text_delta", "text": piece} for piece in pieces]
     return _block(0, {"type": "text", "text": ""}, deltas)
 
 
-def answer_to(plan: Plan, step: int) -> list[bytes]:
+def answer_to(plan: Plan, step: int, input_tokens: int = 100) -> list[bytes]:
     """The chunks of one answer: message_start first, the end of the HTTP body last."""
+    calls = step < plan.turns
+    texts = _text(*(f"word {n:04} " for n in range(plan.deltas)))
+    content = [_call(plan, step, n) for n in range(plan.parallel)] if calls else [texts]
+    return _answer(f"msg_{plan.id}_{step}", content, input_tokens, calls=calls)
+
+
+def summary_of(plan: Plan, number: int, input_tokens: int) -> list[bytes]:
+    """The chunks of a summary. It holds the plan, which is taken away with the prompt."""
+    text = _text(f"<summary>{plan.prompt}</summary>")
+    return _answer(f"msg_{plan.id}_s{number}", [text], input_tokens, calls=False)
+
+
+def _answer(
+    message_id: str, content: list[list[bytes]], input_tokens: int, *, calls: bool
+) -> list[bytes]:
     usage: dict[str, object] = {
-        "input_tokens": 100,
+        "input_tokens": input_tokens,
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": 0,
         "output_tokens": 1,
     }
     message: dict[str, object] = {
-        "id": f"msg_{plan.id}_{step}",
+        "id": message_id,
         "type": "message",
         "role": "assistant",
         "model": "claude-sonnet-5",
@@ -103,9 +127,7 @@ def answer_to(plan: Plan, step: int) -> list[bytes]:
         "stop_sequence": None,
         "usage": usage,
     }
-    calls = step < plan.turns
     end = {"stop_reason": "tool_use" if calls else "end_turn", "stop_sequence": None}
-    content = [_call(plan, step, n) for n in range(plan.parallel)] if calls else [_text(plan)]
     return [
         _chunk("message_start", {"message": message}),
         *(chunk for block in content for chunk in block),
@@ -157,7 +179,9 @@ class ScriptedModel(asyncio.Protocol):
 
     async def _reply(self, target: str, body: bytes, arrived_ns: int) -> None:
         if target.startswith("/v1/messages"):
-            await self._answer(newest_plan(body) or Plan(id="none"), arrived_ns)
+            plan = newest_plan(body) or Plan(id="none")
+            is_summary = SUMMARY_ASKED in body[-_ASKED_WITHIN_BYTES:]
+            await self._answer(plan, arrived_ns, len(body), is_summary=is_summary)
             return
         if target.startswith("/v1/models/"):
             self._transport.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
@@ -177,8 +201,11 @@ class ScriptedModel(asyncio.Protocol):
         head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
         self._transport.write(head % len(content) + content)
 
-    async def _answer(self, plan: Plan, arrived_ns: int) -> None:
-        asked, released = self._book.of(plan.id), self._book.released
+    async def _answer(
+        self, plan: Plan, arrived_ns: int, body_bytes: int, *, is_summary: bool
+    ) -> None:
+        asked = self._book.of(summaries_id(plan) if is_summary else plan.id)
+        released = self._book.released
         step = len(asked.times)
         times = [arrived_ns, 0]
         asked.times.append(times)
@@ -186,8 +213,10 @@ class ScriptedModel(asyncio.Protocol):
             asked.arrived.notify_all()
         if plan.delay_ms:
             await asyncio.sleep(plan.delay_ms / 1000)
-        first, *rest = answer_to(plan, step)
-        if plan.hold and step == plan.turns:
+        tokens = body_bytes // 4 if plan.long else 100
+        chunks = summary_of if is_summary else answer_to
+        first, *rest = chunks(plan, step, tokens)
+        if plan.hold and step == plan.turns and not is_summary:
             self._transport.write(_HEAD + first)
             await released.wait()
         else:

@@ -17,7 +17,7 @@ import orjson
 
 from app.store.embedded import EmbeddedPostgres, ensure_running, stop
 from benchmarks.client import Peer
-from benchmarks.plan import FILE_BYTES, FILES, file_name
+from benchmarks.plan import FILE_BYTES, FILES, SMALL_FILE_BYTES, file_name
 from benchmarks.processes import Server, end, free_port, running_server
 
 _ROOT = Path(__file__).parents[1]
@@ -117,6 +117,7 @@ def _make_workspace(folder: Path) -> Path:
         line = f"{number:03} a line of plain words that a Read gives back\n"
         text = (line * (FILE_BYTES // len(line) + 1))[:FILE_BYTES]
         (folder / file_name(number)).write_text(text)
+        (folder / file_name(number, is_small=True)).write_text(text[:SMALL_FILE_BYTES])
     if os.geteuid() == 0:
         for path in (folder, *folder.iterdir()):
             os.chown(path, _WORKSPACE_UID, _WORKSPACE_UID)

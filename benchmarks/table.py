@@ -28,6 +28,9 @@ TARGETS: Mapping[str, Target] = {
     "memory MiB a running session": Target(1, "ours"),
     # None is asked; the allocator's own coming and going is a few KiB a session.
     "memory MiB an idle session": Target(0.01, "ours"),
+    "growth of a turn": Target(1.3, "ours"),
+    "growth MiB": Target(10, "ours"),
+    "resume, POST to model ms": Target(300, "ours"),
 }
 
 
