@@ -32,6 +32,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "engine:budget-warning": Requirement(
         "The log says when a run has spent 80 and 95 % of its budget.", "api 7"
     ),
+    "engine:service-events": Requirement(
+        "The log tells of retries, of changed files, and what a run has used.", "api 7"
+    ),
     "output:retracted": Requirement(
         "An output that a fallback took back and did not give again is missing.", "issue 4"
     ),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from app.agent.effects import Effects, Stamps
+from app.agent.events import model_retry
 from app.agent.finish_step import budget_spent, result_batch
 from app.agent.results import status_entry, synthetic_entry
 from app.agent.retries import FallbackTrigger, fallback_trigger, may_retry, retry_delay_s
@@ -60,7 +61,8 @@ def after_failure(
     attempt = len(failures)
     delay_s = retry_delay_s(attempt, error, effects.clock.jitter(), rules)
     told = retry_entry(error, attempt, delay_s, state, effects)
-    return state.after(Batch((told,), ledger)), delay_s
+    events = model_retry(error, attempt, delay_s, effects)
+    return state.after(Batch((told,), ledger, events=events)), delay_s
 
 
 def billed(

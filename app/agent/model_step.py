@@ -8,10 +8,11 @@ from typing import Any
 from app.agent.command import local_command
 from app.agent.draft import EMPTY_RESPONSE
 from app.agent.effects import Effects, Stamps
+from app.agent.events import budget_warnings, usage_snapshot
 from app.agent.expansion import expanded
 from app.agent.failure_step import after_failure, billed
 from app.agent.finish_step import ending
-from app.agent.notices import asked_in, budget_warnings, estimate, limit_changed
+from app.agent.notices import asked_in, estimate, limit_changed
 from app.agent.offer import BETA, offer_of
 from app.agent.prompt import system_texts
 from app.agent.results import note_entry
@@ -135,7 +136,8 @@ def answered(response: ModelResponse, state: LoopState, effects: Effects) -> Bat
         for index, block in enumerate(blocks):
             entries += estimate(block, state, effects)
             entries.append(_block_entry(block, response, state, effects, is_first=index == 0))
-        return Batch(tuple(entries), ledger, events=budget_warnings(ledger, state))
+        events = (*budget_warnings(ledger, state), *usage_snapshot(ledger, state))
+        return Batch(tuple(entries), ledger, events=events)
     if state.was_nudged or response.stop_reason in FINAL_WITHOUT_TEXT:
         ended = state.finished_empty(response.stop_reason).apply(Batch(ledger=ledger))
         last = _ended_empty(ended, effects)

@@ -1,13 +1,12 @@
 """What the loop tells beside the conversation: estimates, limits, what a person should know."""
 
 from collections.abc import Iterator
-from decimal import Decimal
 from typing import Literal
 
 from app.agent.effects import Stamps
 from app.agent.state import LoopState
 from app.domain.blocks import Block, ThinkingBlock
-from app.domain.journal import Entry, ServiceEvent
+from app.domain.journal import Entry
 from app.domain.notices import (
     InformationalMessage,
     RateLimitEvent,
@@ -15,11 +14,9 @@ from app.domain.notices import (
     ThinkingTokensMessage,
 )
 from app.domain.thinking import Asked, asked_of
-from app.domain.usage import LedgerRow, Usage
+from app.domain.usage import Usage
 
 CHARACTERS_PER_TOKEN = 4
-WARNED_SHARES = (Decimal("0.8"), Decimal("0.95"))
-"""Of a budget: the log says when they are passed."""
 
 
 def asked_in(model: str, state: LoopState, stamps: Stamps) -> Asked:
@@ -76,30 +73,6 @@ def limit_changed(
                 session_id=state.run.session_id, uuid=stamps.clock.uuid(), rate_limit_info=info
             )
         ),
-    )
-
-
-def budget_warnings(ledger: tuple[LedgerRow, ...], state: LoopState) -> tuple[ServiceEvent, ...]:
-    """Tell of the shares of the run's budget that a response passes by what it cost.
-
-    Of no use, and so left out, once the budget is spent, or with the answer that ends the run.
-    """
-    budget, before = state.run.options.max_budget_usd, state.spend.cost_usd
-    spent = before + sum((row.cost_usd or Decimal(0) for row in ledger), Decimal(0))
-    if budget is None or spent >= budget:
-        return ()
-    return tuple(
-        ServiceEvent(
-            "budget.warning",
-            {
-                "scope": "run",
-                "share": float(share),
-                "spent_usd": f"{spent:f}",
-                "budget_usd": f"{budget:f}",
-            },
-        )
-        for share in WARNED_SHARES
-        if before < share * budget <= spent
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from app.agent.effects import Effects
+from app.agent.events import model_retry
 from app.agent.failure_step import billed, retry_entry
 from app.agent.model_step import build_request, ledger_row
 from app.agent.retries import may_retry, retry_delay_s
@@ -60,7 +61,8 @@ async def summarise(
                 return
             delay_s = retry_delay_s(len(failures), error, effects.clock.jitter(), rules)
             told = retry_entry(error, len(failures), delay_s, state, effects)
-            retried = state.after(Batch((told,), ledger))
+            events = model_retry(error, len(failures), delay_s, effects)
+            retried = state.after(Batch((told,), ledger, events=events))
             yield retried
             state, ledger = retried.state, ()
             # A host that takes over here knows no more than the journal: so it is for all.

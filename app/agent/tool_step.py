@@ -16,8 +16,8 @@ from app.agent.audit import audit_note
 from app.agent.changes import untold, with_current_options
 from app.agent.draft import BRIEFING
 from app.agent.effects import Effects
+from app.agent.events import budget_warnings, files_changed
 from app.agent.finish_step import interrupted, plain_usd
-from app.agent.notices import budget_warnings
 from app.agent.offer import on_offer, unsent_hint
 from app.agent.results import LOST_TEXT, note_entry, result_entry
 from app.agent.state import Advance, LoopState
@@ -56,7 +56,9 @@ async def run_tools(
         try:
             while entries := await running.finished():
                 rows = effects.side.settle()
-                advance = state.after(Batch(entries, rows, events=budget_warnings(rows, state)))
+                changed = files_changed(entries, state, effects.tools)
+                events = (*budget_warnings(rows, state), *changed)
+                advance = state.after(Batch(entries, rows, events=events))
                 yield advance
                 state = advance.state
                 effects.desk.expects(running.open)

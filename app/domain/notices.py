@@ -25,7 +25,10 @@ class StatusMessage(WireMessage):
 
 
 class ThinkingTokensMessage(WireMessage):
-    """About how much a model thought. Comes just before the thinking block that it is about."""
+    """About how much a model thought. Comes just before the thinking block that it is about.
+
+    Ephemeral ones come while the block is on its way.
+    """
 
     type: Literal["system"] = "system"
     subtype: Literal["thinking_tokens"] = "thinking_tokens"
@@ -91,4 +94,4 @@ class ToolProgressMessage(WireMessage):
     elapsed_time_seconds: int
 
 
-Ephemeral: TypeAlias = StatusMessage | ToolProgressMessage
+Ephemeral: TypeAlias = StatusMessage | ToolProgressMessage | ThinkingTokensMessage

@@ -5,14 +5,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from app.agent.effects import Clock
+from app.agent.notices import CHARACTERS_PER_TOKEN
 from app.domain.messages import encode_message
 from app.domain.model import PartialResponse, StreamPart
-from app.domain.notices import Ephemeral, StatusMessage, ToolProgressMessage
+from app.domain.notices import (
+    Ephemeral,
+    StatusMessage,
+    ThinkingTokensMessage,
+    ToolProgressMessage,
+)
 from app.domain.tools import ToolCall
 from app.runs.items import Piece, Preview, aborted, piece_of
 from app.runs.live import Hub
 from app.runs.open_message import OpenMessage
 from app.store.journal import Lease
+
+TOLD_EVERY_TOKENS = 50
+"""Of a thought that is on its way."""
 
 
 @dataclass(slots=True, eq=False)
@@ -28,6 +37,10 @@ class LivePreviews:
     """Of the lease that the run is driven under: a higher one is newer."""
     open: OpenMessage = field(default_factory=OpenMessage)
     """What came so far of the message that is on its way."""
+    _thought_chars: int = 0
+    """Of the thinking block that is on its way."""
+    _told_tokens: int = 0
+    """What was told last of it."""
     _void_id: str | None = None
     """A message that will not be completed, though its text is still wanted."""
 
@@ -56,6 +69,28 @@ class LivePreviews:
         self.open.feed(part)
         if self._is_watched:
             self.hub.preview(self.tenant_id, self.session_id, self._piece(part))
+        delta = part.event.get("delta")
+        thought = delta.get("thinking") if isinstance(delta, dict) else None
+        if isinstance(thought, str):
+            self._estimate(thought)
+        elif part.event.get("type") == "content_block_start":
+            self._thought_chars = self._told_tokens = 0
+
+    def _estimate(self, thought: str) -> None:
+        """Say about how long a thought is already; the whole estimate comes before its block."""
+        self._thought_chars += len(thought)
+        tokens = self._thought_chars // CHARACTERS_PER_TOKEN
+        new = tokens - self._told_tokens
+        if new >= TOLD_EVERY_TOKENS and self._is_watched:
+            self._told_tokens = tokens
+            self._tell(
+                ThinkingTokensMessage(
+                    session_id=self.session_id,
+                    uuid=self.clock.uuid(),
+                    estimated_tokens=tokens,
+                    estimated_tokens_delta=new,
+                )
+            )
 
     def complete(self) -> None:
         self.open.close()

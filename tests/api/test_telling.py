@@ -218,3 +218,66 @@ async def test_a_budget_that_is_nearly_spent_is_told_in_the_log(stage: Stage) ->
     (told,) = [e for e in await service_events(stage, run) if e["type"] == "budget.warning"]
     assert (told["scope"], told["share"], told["budget_usd"]) == ("run", 0.8, "0.01")
     assert told["spent_usd"].startswith("0.0092")
+
+
+@pytest.mark.requirement("engine:service-events")
+async def test_the_log_says_when_a_request_is_made_again_and_which_files_were_changed(
+    stage: Stage,
+) -> None:
+    failing = {"http": 529, "error": "overloaded_error", "times": 1, "retry_after": 0.01}
+    write = {"tool": "Write", "input": {"file_path": "a/new.txt", "content": "x"}}
+    unread = {
+        "tool": "Edit",
+        "input": {"file_path": "no.txt", "old_string": "a", "new_string": "b"},
+    }
+    edit = {"file_path": "a/new.txt", "old_string": "x", "new_string": "y"}
+    steps = (
+        {"blocks": [write], **failing},
+        unread,
+        {"tool": "Edit", "input": edit},
+        {"text": "ok"},
+    )
+    run = await stage.run(scripted(*steps), options={"permission_mode": "acceptEdits"})
+    events = await service_events(stage, run)
+    (retry,) = [event for event in events if event["type"] == "model.retry"]
+    assert (retry["attempt"], retry["status"], retry["error"]) == (1, 529, "overloaded")
+    assert retry["at"] <= retry["next_at"]
+    changed = [event for event in events if event["type"] == "file.changed"]
+    assert [(event["path"], event["tool_name"]) for event in changed] == [
+        ("/workspace/a/new.txt", "Write"),
+        ("/workspace/a/new.txt", "Edit"),
+    ]
+    page = (await stage.client.get(f"/v1/sessions/{run['session_id']}/events")).json()["data"]
+    before = [page[event["seq"] - 2]["data"] for event in changed]
+    assert [m["message"]["content"][0]["tool_use_id"] for m in before] == [
+        event["tool_use_id"] for event in changed
+    ]
+
+
+@pytest.mark.requirement("engine:service-events")
+async def test_the_log_says_every_ten_turns_what_a_run_has_used(stage: Stage) -> None:
+    look = {"tool": "Glob", "input": {"pattern": "*"}}
+    options = {"allowed_tools": ["Glob"], "model": "claude-sonnet-5"}
+    run = await stage.run(scripted(*[look] * 21, {"text": "done"}), options=options)
+    told = [e for e in await service_events(stage, run) if e["type"] == "usage.snapshot"]
+    assert [event["num_turns"] for event in told] == [10, 20]
+    assert (told[0]["input_tokens"], told[0]["output_tokens"]) == (1000, 100)
+    assert float(told[1]["spent_usd"]) == pytest.approx(20 * (100 * 2 + 10 * 10) / 1_000_000)
+
+
+@pytest.mark.requirement("wire:thinking-tokens")
+async def test_readers_of_previews_hear_how_long_a_thought_is_while_it_lasts(stage: Stage) -> None:
+    blocks = [{"thinking": "hm, " * 500}, {"text": "done"}]
+    step = {"blocks": blocks, "chunk": 100, "chunk_delay": 0.01, "delay": 0.2}
+    run = await start(stage.client, scripted(step))
+    frames = await read(stage.client, run, "all")
+    told = of(frames, "thinking_tokens")
+    assert len(told) >= 5
+    counts = [estimate["estimated_tokens"] for estimate in told]
+    assert counts == sorted(set(counts))
+    assert sum(estimate["estimated_tokens_delta"] for estimate in told) == counts[-1] <= 500
+    journalled = [f.body for f in frames if f.event == "message"]
+    (whole,) = [body for body in journalled if body.get("subtype") == "thinking_tokens"]
+    assert whole["estimated_tokens"] == 500
+    quiet = await start(stage.client, scripted(step))
+    assert of(await read(stage.client, quiet, "text"), "thinking_tokens") == []

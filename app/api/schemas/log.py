@@ -18,7 +18,8 @@ class ServiceEventObject(Out):
     model_config = ConfigDict(extra="allow")
 
     type: str
-    """`session.created`, `run.queued`, `run.started`, `run.finished` …"""
+    """`session.created`, `run.queued`, `run.started`, `run.finished`, `model.retry`, `file.changed` (by a tool
+    that edits; what commands change is not known), `usage.snapshot`, `budget.warning` …"""
     seq: int
     session_id: str
     run_id: str | None
