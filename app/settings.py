@@ -188,6 +188,17 @@ class McpSettings(_Group):
         return {name: os.environ[name] for name in self.header_variables if name in os.environ}
 
 
+class HookSettings(_Group):
+    """Programs and servers that are asked at fixed points of runs."""
+
+    secret: Annotated[SecretStr, Field(min_length=32)] | None = None
+    """What the requests of HTTP hooks are signed with: each tenant's own secret is made of it
+    (`treadle keys hook-secret` shows it). At least 32 characters. Unset: runs cannot have HTTP hooks."""
+    file: Path | None = None
+    """A settings file in the SDK's form whose `hooks` name commands. They run in the sandbox of
+    every session of this host; all else in the file is left alone."""
+
+
 class LimitSettings(_Group):
     default_max_turns: Count = 100
     """`max_turns` of runs that set none."""
@@ -276,6 +287,7 @@ class Settings(BaseSettings):
     policy: PolicySettings = PolicySettings()
     egress: EgressSettings = EgressSettings()
     mcp: McpSettings = McpSettings()
+    hooks: HookSettings = HookSettings()
     limits: LimitSettings = LimitSettings()
     stream: StreamSettings = StreamSettings()
     auth: AuthSettings = AuthSettings()

@@ -278,6 +278,43 @@ REQUIREMENTS: dict[str, Requirement] = {
     "context:cache-marks": Requirement(
         "Marks stand on the last system block and tool, and on the last two user messages.", "B22"
     ),
+    # -- hooks --------------------------------------------------------------------------------
+    "hooks:events": Requirement("Hooks are asked at their points, in order.", "loop 12.2"),
+    "hooks:inputs": Requirement("A hook is told of the event, in the SDK's form.", "loop 12.2"),
+    "hooks:no-cost": Requirement(
+        "Hooks that say nothing change no message and no request.", "ours"
+    ),
+    "hooks:matching": Requirement(
+        "A matcher is names or an expression, and never takes long.", "loop 12.1"
+    ),
+    "hooks:outputs": Requirement("An output is read strictly; a bad one is told.", "loop 12.3"),
+    "hooks:merging": Requirement("deny beats defer beats ask beats allow.", "loop 11.1"),
+    "hooks:pre-tool-use": Requirement("PreToolUse decides, and may change the input.", "loop 12.3"),
+    "hooks:post-tool-use": Requirement("PostToolUse may replace an output.", "loop 12.3"),
+    "hooks:context": Requirement(
+        "What hooks add is told behind what was sent, and survives a resume.", "loop 12.3"
+    ),
+    "hooks:continue-false": Requirement("continue:false ends the run, calls done.", "loop 12.3"),
+    "hooks:defer": Requirement("A deferred call goes on with the next run.", "loop 12.3"),
+    "hooks:prompts": Requirement("UserPromptSubmit may keep a prompt out.", "loop 12.3"),
+    "hooks:stop": Requirement(
+        "Stop may send the model back, nine times in a row.", "loop 12.3, B3"
+    ),
+    "hooks:timeouts": Requirement("A call whose hook is too slow is not made.", "loop 12.3"),
+    "hooks:failures": Requirement(
+        "A hook that fails is told of, and blocks only where that was asked for.",
+        "loop 12.3, api 9",
+    ),
+    "hooks:told": Requirement("hook_started and hook_response as asked for.", "loop 12.1"),
+    "hooks:recovery": Requirement(
+        "A hook whose answer is journalled is not asked again; else it is, under one id.", "ours"
+    ),
+    "hooks:http": Requirement(
+        "HTTP hooks are signed, and reach no private place.", "api 9, case N15"
+    ),
+    "hooks:commands": Requirement("Commands of the operator run in the sandbox.", "loop 12.3"),
+    "hooks:python": Requirement("Installed packages bring hooks.", "ours"),
+    "hooks:workspace": Requirement("Files of a workspace bring no hooks.", "case M14"),
     # -- permissions --------------------------------------------------------------------------
     "permissions:modes": Requirement("Each mode allows what it says.", "loop 11, B27"),
     "permissions:audit": Requirement(

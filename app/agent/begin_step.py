@@ -2,13 +2,13 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 
 from app.agent.command import CLEAR, COMPACT, local_command
 from app.agent.compact_command import Asked, compact_by_command
 from app.agent.effects import Effects
 from app.agent.expansion import expanded
 from app.agent.local_commands import answer, clear
+from app.agent.prompt_hooks import open_run
 from app.agent.results import note_entry
 from app.agent.start_step import opening, shell_cwd
 from app.agent.state import Advance, LoopState
@@ -36,14 +36,14 @@ async def begin(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
     prompts = await effects.inbox.take(steers=False)
     briefing = await effects.place.look(state.briefing, shell_cwd(state))
     command = local_command(prompts)
-    if command is None or (command.name == COMPACT and cut_of(state, is_asked=True) is None):
+    if command is None:
+        is_asked = not goes_on_after_answer(prompts, state)
+        go_on = () if is_asked else (note_entry(GO_ON_TEXT, state, effects, is_synthetic=True),)
+        yield await open_run(prompts, briefing, state, effects, also=go_on)
+    elif command.name == COMPACT and cut_of(state, is_asked=True) is None:
         texts = await expanded(prompts, briefing.skills, state, effects)
         servers, specs = effects.servers.readiness(), effects.tools.specs()
-        opened = opening(prompts, state, specs, effects, briefing, texts, servers)
-        if goes_on_after_answer(prompts, state):
-            told = note_entry(GO_ON_TEXT, state, effects, is_synthetic=True)
-            opened = replace(opened, entries=(*opened.entries, told))
-        yield state.after(opened)
+        yield state.after(opening(prompts, state, specs, effects, briefing, texts, servers))
     elif command.name == COMPACT:
         asked = Asked(prompts, command.arguments, briefing)
         async with aclosing(compact_by_command(asked, state, effects)) as advances:

@@ -40,13 +40,13 @@ def opening_blocks(briefing: Briefing) -> tuple[bytes, ...]:
     """
     blocks: list[bytes] = []
     if briefing.tools:
-        blocks.append(_reminder("\n".join((_TOOLS, *briefing.tools))))
+        blocks.append(reminder("\n".join((_TOOLS, *briefing.tools))))
     if briefing.files:
-        blocks.append(_reminder(_INSTRUCTIONS, *_sections(briefing.files)))
+        blocks.append(reminder(_INSTRUCTIONS, *_sections(briefing.files)))
     if listing := _listing(briefing.skills):
-        blocks.append(_reminder(f"{_SKILLS}\n{listing}"))
+        blocks.append(reminder(f"{_SKILLS}\n{listing}"))
     if briefing.environment:
-        blocks.append(_reminder(f"{_ENVIRONMENT}\n{briefing.environment}"))
+        blocks.append(reminder(f"{_ENVIRONMENT}\n{briefing.environment}"))
     return tuple(blocks)
 
 
@@ -66,7 +66,7 @@ def news_block(news: News) -> bytes:
         parts.append(f"{_SKILLS_NOW}\n{listing}" if listing else _NO_SKILLS)
     if news.environment is not None:
         parts.append(f"{_ENVIRONMENT_NOW}\n{news.environment}")
-    return _reminder(*parts)
+    return reminder(*parts)
 
 
 def _listing(skills: Iterable[SkillNote]) -> str:
@@ -78,7 +78,8 @@ def _sections(files: Mapping[str, str]) -> Iterator[str]:
     return (f"# {path}\n\n{text.strip()}" for path, text in files.items())
 
 
-def _reminder(*parts: str) -> bytes:
-    # A file must not be able to end the block and go on in somebody else's name.
+def reminder(*parts: str) -> bytes:
+    """Give the encoded block in which the service tells the model something by the way."""
+    # A file, or a hook, must not be able to end the block and go on in somebody else's name.
     text = _TAG.sub("&lt;", "\n\n".join(parts))
     return encode_block(TextBlock(text=f"<system-reminder>\n{text}\n</system-reminder>"))

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from app.agent.command import COMMAND_SAID, COMPACT, said_by
+from app.agent.compact_hooks import CompactHooks
 from app.agent.compacted import Compaction
 from app.agent.effects import Effects
 from app.agent.failure_step import failure
@@ -44,6 +45,11 @@ async def compact_by_command(
         begun = state.after(Batch((status_entry("compacting", state, effects),)))
         yield begun
         state = begun.state
+    hooks = CompactHooks("manual", state, effects)
+    if notes := await hooks.before(asked.instructions or None):
+        noted = state.after(Batch(notes))
+        yield noted
+        state = noted.state
     async with aclosing(
         summarise(state.context[:cut], asked.instructions, state, effects)
     ) as parts:
@@ -53,22 +59,29 @@ async def compact_by_command(
                 state = part.state
             else:
                 made = Compaction("manual", part.notes, state.context[cut:], started_s)
-                yield state.after(_whole_run(part, made, asked, state, effects))
+                status = await _status(part, hooks, state, effects)
+                yield state.after(_whole_run(part, made, status, asked, state, effects))
+
+
+async def _status(
+    written: Written, hooks: CompactHooks, state: LoopState, effects: Effects
+) -> tuple[Entry, ...]:
+    """Say how it ended; hooks are asked about a summary."""
+    if written.error is not None:
+        why = written.error.message
+        return (status_entry(None, state, effects, result="failed", error=why),)
+    return await hooks.after(written.notes, status_entry(None, state, effects, result="success"))
 
 
 def _whole_run(
     written: Written,
     made: Compaction,
+    status: tuple[Entry, ...],
     asked: Asked,
     state: LoopState,
     effects: Effects,
 ) -> Batch:
     error = written.error
-    status = (
-        status_entry(None, state, effects, result="success")
-        if error is None
-        else status_entry(None, state, effects, result="failed", error=error.message)
-    )
     opened = opening(
         asked.prompts,
         state,
@@ -77,7 +90,7 @@ def _whole_run(
         asked.briefing,
         servers=effects.servers.readiness(),
     )
-    begun = replace(opened, entries=(status, *opened.entries), ledger=written.ledger)
+    begun = replace(opened, entries=(*status, *opened.entries), ledger=written.ledger)
     state = state.apply(begun)
     if error is not None:
         is_spent = state.is_over_budget

@@ -10,6 +10,7 @@ the first (`app/agent/active.py`).
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+from app.agent.compact_hooks import CompactHooks
 from app.agent.compacted import Compaction
 from app.agent.effects import Effects
 from app.agent.failure_step import failure
@@ -28,6 +29,11 @@ async def compact(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]
         begun = state.after(Batch((status_entry("compacting", state, effects, chars=0),)))
         yield begun
         state = begun.state
+    hooks = CompactHooks("auto", state, effects)
+    if notes := await hooks.before(None):
+        noted = state.after(Batch(notes))
+        yield noted
+        state = noted.state
     cut = cut_of(state)
     if cut is None:  # another host saw a window in which there was something to cut
         ended = status_entry(None, state, effects, result="failed", error="Nothing to compact.")
@@ -43,7 +49,8 @@ async def compact(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]
             else:
                 made = Compaction("auto", part.notes, state.context[cut:], started_s)
                 ended = status_entry(None, state, effects, result="success")
-                entries = (ended, *made.entries(state, effects))
+                ended_with_hooks = await hooks.after(part.notes, ended)
+                entries = (*ended_with_hooks, *made.entries(state, effects))
                 yield state.after(Batch(entries, part.ledger))
 
 

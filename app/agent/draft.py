@@ -5,10 +5,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from app.agent.active import CLEARED, COMPACTED, call_ids_of
-from app.agent.briefing import news_block, opening_blocks
+from app.agent.briefing import news_block, opening_blocks, reminder
 from app.agent.carried import Carrier
 from app.agent.command import COMMAND, COMMAND_NOTICE, COMMAND_SAID, EXPANDED
 from app.agent.conversation import said_so_far
+from app.agent.hook_memory import HOOK
 from app.agent.sound import sendable
 from app.agent.structured import NO_CALL, OUTPUT_FACT, raw_input
 from app.agent.task_fold import TASK_NOTICE, tasks_after
@@ -109,6 +110,8 @@ class Draft:
         self.told_mode = state.told_mode
         self.told_model = state.told_model
         self.missing_servers = state.missing_servers
+        self.hooks = state.hooks
+        self.pending = state.pending
         self.result = state.result
         self.is_over = state.is_over
 
@@ -121,8 +124,10 @@ class Draft:
 
     def enter(self, fresh: "LoopState") -> None:
         """Begin another run: the conversation stays, counters restart as `fresh` has them."""
+        hooks = self.hooks.entered()
         for name in vars(self).keys() - _STAYS:
             setattr(self, name, getattr(fresh, name))
+        self.hooks = hooks
 
     def record(self, message: Message, facts: Mapping[str, Any] | None) -> None:
         """Take one journalled message in."""
@@ -139,6 +144,7 @@ class Draft:
             case InitMessage():
                 self.has_started = True
                 self.told_mode, self.told_model = message.permissionMode, message.model
+                self.hooks = self.hooks.begun()
             case _:
                 self._noted(message, facts)
 
@@ -175,6 +181,8 @@ class Draft:
             self.denials = (*self.denials, denial)
         if missing := facts.get(MISSING_SERVERS):
             self.missing_servers = tuple(missing)
+        for heard in facts.get(HOOK, ()):
+            self.hear_hook(heard)
         if uuid := facts.get("client_uuid"):
             self.client_uuids = (*self.client_uuids, uuid)
         if (ttft_ms := facts.get("ttft_ms")) is not None:
@@ -184,6 +192,12 @@ class Draft:
             self.failures = ()
             self.stop_reason = stop["stop_reason"]
             self.was_nudged = True
+
+    def hear_hook(self, facts: Mapping[str, Any]) -> None:
+        """Take in what a hook brought about (`hook_facts`)."""
+        self.notes = (*self.notes, *(reminder(text) for text in facts.get("context", ())))
+        self.hooks = self.hooks.plus(facts)
+        self.rounds += facts.get("stop") in {"blocked", "context"}
 
     def _brief(self, told: News) -> None:
         news = self.briefing.unknown(told)  # calls that ran together may tell the same
@@ -222,6 +236,7 @@ class Draft:
         self.compactions = 0
         self.calls, self.results, self.notes, self.newer = (), {}, (), ()
         self.message_id = message.message.id
+        self.hooks = self.hooks.answered()
         self.failures = ()
         if stop_reason is not None:
             self.responses += 1

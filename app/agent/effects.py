@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Protocol
 
 from app.domain.briefing import Briefing, News
+from app.domain.hooks import HookEvent, HookOutcome, Surroundings
 from app.domain.journal import ServiceEvent
 from app.domain.mcp import Readiness, ServerPin
 from app.domain.messages import Prompt
@@ -145,6 +146,19 @@ class Errands(Protocol):
         """Make a call that only reads and that no rule is against; give None for any other.
 
         Nobody is asked, and nothing changes: whoever comes after a lost host makes it again.
+        """
+        ...
+
+
+class Hooks(Protocol):
+    """Programs and servers that are asked at fixed points of the loop."""
+
+    async def fire(self, event: HookEvent, around: Surroundings) -> HookOutcome:
+        """Ask all hooks of the event that match; give what they said, merged.
+
+        Never raises but for cancellation and `LeaseLost`, and never takes longer than the longest
+        time-out. The same event of the same run has the same id on every host, so that a hook can
+        tell that it is asked again.
         """
         ...
 
@@ -317,6 +331,7 @@ class Effects:
     tools: Toolbox
     gate: Gate
     errands: Errands
+    hooks: Hooks
     inbox: Inbox
     place: Place
     tasks: Tasks

@@ -3,10 +3,11 @@
 from collections.abc import AsyncGenerator, Collection
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 from app.agent.command import COMPACT
 from app.agent.effects import Stamps
+from app.agent.hook_memory import EndByHook
 from app.agent.results import LOST_TEXT, note_entry, result_entry, status_entry, synthetic_entry
 from app.agent.state import Advance, LoopState
 from app.agent.steps import Cause
@@ -67,14 +68,39 @@ def ending(cause: Cause, state: LoopState, effects: Stamps) -> Batch:
             end_reason="structured_output",
             errors=(state.failed_output.told(),),
         )
-    limit = state.run.options.max_turns
+    if cause == "max_turns":
+        limit = state.run.options.max_turns
+        return result_batch(
+            state,
+            effects,
+            subtype="error_max_turns",
+            terminal_reason="max_turns",
+            end_reason="max_turns",
+            errors=(f"Reached maximum number of turns ({limit})",),
+        )
+    return ended_by_hook(cause, state, effects)
+
+
+def ended_by_hook(
+    cause: EndByHook | Literal["tool_deferred"], state: LoopState, effects: Stamps
+) -> Batch:
+    """End a run that hooks end. Without the output that was asked for it is an error (B11)."""
+    is_deferred = cause == "tool_deferred"
+    given: dict[str, Any] = {
+        "terminal_reason": "completed" if cause == "stop_hook_limit" else cause,
+        "end_reason": "hook",
+    }
+    if state.run.options.output_format is not None and state.structured_output is None:
+        why = f"A hook ended this run ({cause}) before it gave its structured output."
+        return result_batch(
+            state, effects, subtype="error_during_execution", errors=(why,), **given
+        )
     return result_batch(
         state,
         effects,
-        subtype="error_max_turns",
-        terminal_reason="max_turns",
-        end_reason="max_turns",
-        errors=(f"Reached maximum number of turns ({limit})",),
+        text=state.last_text if cause == "stop_hook_prevented" else "",
+        deferred=state.open_calls[-1] if is_deferred else None,
+        **given,
     )
 
 
@@ -190,18 +216,24 @@ def result_batch(
     ledger: tuple[LedgerRow, ...] = (),
     before: tuple[Entry, ...] = (),
     local_command: str | None = None,
+    text: str | None = None,
+    deferred: ToolUseBlock | None = None,
 ) -> Batch:
     """Make the last batch of a run. `state` holds the spend of `ledger` already.
 
-    A compaction that is under way ends with the run.
+    `text` stands in `result` instead of the last answer; `deferred` is the call that a hook left
+    for a later run. A compaction that is under way ends with the run.
     """
     is_error = subtype != "success"
     if state.is_compacting:
         why = errors[0] if errors else None
         before = (status_entry(None, state, effects, result="failed", error=why), *before)
     stop_reason = state.stop_reason if has_stop_reason else None
+    if deferred is not None:
+        stop_reason = "tool_deferred"
     structured = state.structured_output
-    text = state.last_text if structured is None else raw_input(structured)
+    if text is None or structured is not None:
+        text = state.last_text if structured is None else raw_input(structured)
     total = state.spent_before.merged(state.spend)
     common: dict[str, Any] = {
         "session_id": state.run.session_id,
@@ -223,12 +255,14 @@ def result_batch(
         "local_command": local_command,
     }
     message: SuccessResult | ErrorResult
+    has_status = terminal_reason is not None and not local_command and deferred is None
     if subtype == "success":
         message = SuccessResult(
             result=text,
             structured_output=structured,
             ttft_ms=state.ttft_ms,
-            api_error_status=NO_STATUS if local_command else None,
+            api_error_status=None if has_status else NO_STATUS,
+            deferred_tool_use=_deferred(deferred),
             **common,
         )
     else:
@@ -252,6 +286,10 @@ def result_batch(
         permission_denials=state.denials,
     )
     return Batch((*before, Entry.of(message)), ledger, outcome=outcome)
+
+
+def _deferred(call: ToolUseBlock | None) -> dict[str, Any] | None:
+    return None if call is None else {"id": call.id, "name": call.name, "input": call.input}
 
 
 def _origin(state: LoopState) -> dict[str, str] | None:

@@ -9,10 +9,12 @@ from app.agent.changes import untold, with_current_options
 from app.agent.compact_step import compact
 from app.agent.effects import Effects
 from app.agent.finish_step import finish
+from app.agent.hook_points import tell_of_failure
 from app.agent.model_step import ask_for_output, ask_model, nudge
 from app.agent.state import Advance, LoopState
 from app.agent.steps import (
     AskForOutput,
+    AskHooks,
     AskModel,
     Compact,
     Finish,
@@ -24,6 +26,7 @@ from app.agent.steps import (
     Suggest,
     next_step,
 )
+from app.agent.stop_step import ask_hooks
 from app.agent.suggest_step import suggest
 from app.agent.task_notes import with_ends_told
 from app.agent.tool_step import refuse_tools, run_tools
@@ -53,17 +56,19 @@ async def run_agent(state: LoopState, effects: Effects) -> AsyncGenerator[Advanc
             state = changed.state
         async with aclosing(perform(next_step(state), state, effects)) as advances:
             async for advance in advances:
-                yield advance
+                if advance.batch.outcome is not None:
+                    await tell_of_failure(advance, state, effects)
+                if advance.batch != Batch():
+                    yield advance
                 state = advance.state
 
 
 def perform(step: Step, state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
     """Give what a step makes durable, batch by batch."""
     match step:
-        case Start():
-            return with_ends_told(begin, state, effects)
-        case AskModel():
-            return with_ends_told(ask_model, state, effects)
+        case Start() | AskModel():
+            take = begin if isinstance(step, Start) else ask_model
+            return with_ends_told(take, state, effects)
         case Compact():
             return compact(state, effects)
         case RunTools(calls):
@@ -74,6 +79,8 @@ def perform(step: Step, state: LoopState, effects: Effects) -> AsyncGenerator[Ad
             return nudge(state, effects)
         case AskForOutput():
             return ask_for_output(state, effects)
+        case AskHooks(event):
+            return ask_hooks(event, state, effects)
         case Finish(cause):
             return finish(cause, state, effects)
         case Suggest():

@@ -9,16 +9,15 @@ from app.agent.command import local_command
 from app.agent.draft import EMPTY_RESPONSE
 from app.agent.effects import Effects, Stamps
 from app.agent.events import budget_warnings, usage_snapshot
-from app.agent.expansion import expanded
 from app.agent.failure_step import after_failure, billed
 from app.agent.finish_step import ending
 from app.agent.notices import asked_in, estimate, limit_changed
 from app.agent.offer import BETA, offer_of
 from app.agent.prompt import system_texts
+from app.agent.prompt_hooks import steer
 from app.agent.results import note_entry
 from app.agent.retracted import OutputWatch
 from app.agent.sound import sound_blocks
-from app.agent.start_step import take_in
 from app.agent.state import Advance, LoopState
 from app.agent.steps import FINAL_WITHOUT_TEXT, Finish, next_step, output_step
 from app.agent.structured import MISSING_TEXT, OUTPUT_FACT
@@ -49,10 +48,11 @@ async def ask_model(state: LoopState, effects: Effects) -> AsyncGenerator[Advanc
     # A command that was sent into the run is carried out after it, as a run of its own.
     prompts = [prompt for prompt in waiting if local_command((prompt,)) is None]
     if prompts:
-        texts = await expanded(prompts, state.briefing.skills, state, effects)
-        taken = state.after(take_in(prompts, state, effects, texts))
+        taken = await steer(prompts, state, effects)
         yield taken
         state = taken.state
+        if state.hooks.ends is not None:
+            return
     request = build_request(state, effects)
     started = effects.clock.monotonic()
     effects.previews.requesting()
@@ -79,9 +79,7 @@ def _final(advance: Advance, effects: Effects) -> Advance:
     step = next_step(state) if state.result is None else None
     if not isinstance(step, Finish):
         return advance
-    ended = state.after(ending(step.cause, state, effects))
-    entries = (*advance.batch.entries, *ended.batch.entries)
-    return Advance(replace(ended.batch, entries=entries, ledger=advance.batch.ledger), ended.state)
+    return advance.then(state.after(ending(step.cause, state, effects)))
 
 
 async def nudge(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:

@@ -1,13 +1,14 @@
 """The opening of a run: `init`, then its prompts (decisions B25)."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app.agent.command import COMMAND, EXPANDED, LOCAL_COMMANDS, LocalCommand, local_command
 from app.agent.draft import BRIEFING, MISSING_SERVERS
 from app.agent.effects import Stamps
 from app.agent.expansion import Expansion, Expansions
+from app.agent.hook_points import with_hook
 from app.agent.notices import opening_notices
 from app.agent.offer import deferred_names, on_offer
 from app.agent.state import LoopState
@@ -23,6 +24,25 @@ NO_SERVERS = Readiness()
 NOTHING: Expansions = {}
 
 
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What hooks said of a run's opening, or of prompts."""
+
+    before: tuple[Entry, ...] = ()
+    """Told before `init`."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Of the session: they go with `init`."""
+    after: tuple[Entry, ...] = ()
+    """Told before the prompts."""
+    prompts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Facts that go with prompts, by inbox row."""
+    refused: tuple[Prompt, ...] = ()
+    """Prompts that do not enter the conversation: they are used up all the same."""
+
+
+NOTHING_HEARD = Heard()
+
+
 def opening(
     prompts: Sequence[Prompt],
     state: LoopState,
@@ -31,6 +51,7 @@ def opening(
     briefing: Briefing,
     expansions: Expansions = NOTHING,
     servers: Readiness = NO_SERVERS,
+    heard: Heard = NOTHING_HEARD,
 ) -> Batch:
     """Give the first batch of a run: `init`, what a person should know, then its prompts.
 
@@ -47,8 +68,8 @@ def opening(
     if servers.missing:
         facts[MISSING_SERVERS] = list(servers.missing)
     init = Entry.of(_init(state, tools, effects, prompts, briefing.skills, servers), facts or None)
-    before = (init, *opening_notices(state, effects))
-    return take_in(prompts, state, effects, expansions, before=before)
+    before = (*heard.before, with_hook(init, heard.facts), *opening_notices(state, effects))
+    return take_in(prompts, state, effects, expansions, before=before, heard=heard)
 
 
 def shell_cwd(state: LoopState) -> str:
@@ -62,16 +83,22 @@ def take_in(
     effects: Stamps,
     expansions: Expansions = NOTHING,
     before: tuple[Entry, ...] = (),
+    heard: Heard = NOTHING_HEARD,
 ) -> Batch:
     """Give the batch in which prompts enter the conversation."""
     command = None if state.has_started else local_command(prompts)
     replays = (
-        _replay(prompt, state, effects, command, expansions.get(prompt.id)) for prompt in prompts
+        with_hook(
+            _replay(prompt, state, effects, command, expansions.get(prompt.id)),
+            heard.prompts.get(prompt.id, {}),
+        )
+        for prompt in prompts
     )
+    used = (*prompts, *heard.refused)
     return Batch(
-        (*before, *replays),
-        consumed=tuple(prompt.id for prompt in prompts),
-        steered=sum(prompt.is_steer for prompt in prompts),
+        (*before, *heard.after, *replays),
+        consumed=tuple(prompt.id for prompt in used),
+        steered=sum(prompt.is_steer for prompt in used),
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from app.agent.carried import Carrier
 from app.agent.conversation import said_so_far
 from app.agent.draft import Draft
+from app.agent.hook_memory import HookMemory, Pending
 from app.agent.retries import RetryRules
 from app.agent.structured import NO_CALL, OUTPUT_TOOL, Output
 from app.compaction.sizes import blocks_tokens
@@ -56,6 +57,8 @@ class RunInfo:
     """Monotonic time at which this attempt began."""
     follows: str | None = None
     """The run whose background task ended, where that began this one; else None."""
+    hooks: frozenset[str] = frozenset()
+    """Names of the events for which somebody has registered a hook."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +137,10 @@ class LoopState:
     """Whether the run's prompt is a command of the service, which no model sees."""
     missing_servers: tuple[str, ...] = ()
     """Why the run cannot begin: required MCP servers that are not there."""
+    hooks: HookMemory = field(default_factory=HookMemory)
+    """What hooks brought about."""
+    pending: "Pending[LoopState] | None" = None
+    """Facts that no message carries yet."""
     result: ResultMessage | None = None
     """Set once. Nothing but a suggestion follows."""
     is_over: bool = field(default=False, compare=False)
@@ -152,8 +159,23 @@ class LoopState:
         return LoopState(**draft.fields())
 
     def after(self, batch: Batch) -> "Advance":
-        """Give the batch with the state that it leads to."""
-        return Advance(batch, self.apply(batch))
+        """Give the batch with the state that it leads to. Facts that waited go with it."""
+        if self.pending is None:
+            return Advance(batch, self.apply(batch))
+        before = self.pending.before
+        if not batch.entries:
+            waits = Pending(self.pending.facts, before.apply(batch))
+            return Advance(batch, replace(self.apply(batch), pending=waits))
+        carried = self.pending.on(batch)
+        return Advance(carried, before.apply(carried))
+
+    def remembering(self, facts: Mapping[str, Any]) -> "Advance":
+        """Give the state after facts of hooks that come with no message; nothing is stored yet."""
+        draft = Draft(self, CARRIED)
+        draft.hear_hook(facts)
+        waiting: Pending[LoopState] = self.pending or Pending((), self)
+        draft.pending = Pending((*waiting.facts, facts), waiting.before)
+        return Advance(Batch(), LoopState(**draft.fields()))
 
     def resume(self) -> "LoopState":
         """Give the state in which a new attempt begins: open calls may have been started.
@@ -161,9 +183,10 @@ class LoopState:
         A result that the journal has is the end, unless a suggestion may have to follow it.
         """
         is_success = self.result is not None and self.result.subtype == "success"
+        unsure = {call.id for call in self.open_calls} - self.hooks.deferred
         return replace(
             self,
-            unsure=frozenset(call.id for call in self.open_calls),
+            unsure=frozenset(unsure),
             is_over=self.result is not None
             and not (is_success and self.run.options.prompt_suggestions),
         )
@@ -257,6 +280,21 @@ class Advance:
     batch: Batch
     state: LoopState
 
+    def then(self, last: "Advance") -> "Advance":
+        """Give one batch of this one and of the run's last one, which follows from it.
+
+        Events of this one are left out: they are of no use any more.
+        """
+        batch = self.batch
+        whole = replace(
+            last.batch,
+            entries=(*batch.entries, *last.batch.entries),
+            ledger=(*batch.ledger, *last.batch.ledger),
+            consumed=batch.consumed,
+            steered=batch.steered,
+        )
+        return Advance(whole, last.state)
+
 
 CARRIED = Carrier(
     LoopState,
@@ -268,6 +306,7 @@ CARRIED = Carrier(
             "result",
             "is_over",
             "unsure",
+            "pending",
         ),  # given, or set after the fold
         *("context", "calls", "call_ids", "results", "notes", "newer"),  # the kept messages'
         "head",  # made of the briefing

@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from app.agent.hook_memory import EndByHook
 from app.agent.state import LoopState
 from app.compaction.cut import cut_point
 from app.domain.blocks import ToolUseBlock
+from app.domain.hooks import PostToolBatch, Stop
 
 FINAL_WITHOUT_TEXT = frozenset({"refusal", "max_tokens", "model_context_window_exceeded"})
 """Stop reasons that explain an empty response: it is no mistake of the model (decisions B6, B7)."""
@@ -15,15 +17,19 @@ MAX_PAUSES = 10
 """`pause_turn` responses in a row before the run ends with what there is."""
 
 
-Cause: TypeAlias = Literal[
-    "completed",
-    "max_turns",
-    "budget",
-    "structured_output",
-    "blocking_limit",
-    "nothing_to_compact",
-    "mcp_required",
-]
+Cause: TypeAlias = (
+    Literal[
+        "completed",
+        "max_turns",
+        "budget",
+        "structured_output",
+        "blocking_limit",
+        "nothing_to_compact",
+        "mcp_required",
+        "tool_deferred",
+    ]
+    | EndByHook
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,16 @@ class AskForOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class AskHooks:
+    """Ask hooks between two requests.
+
+    All calls of a response have results (`PostToolBatch`), or the run would end as completed.
+    """
+
+    event: Literal["PostToolBatch", "Stop"]
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """Write the result."""
 
@@ -83,7 +99,16 @@ class Suggest:
 
 
 Step: TypeAlias = (
-    Start | AskModel | Compact | RunTools | RefuseTools | Nudge | AskForOutput | Finish | Suggest
+    Start
+    | AskModel
+    | Compact
+    | RunTools
+    | RefuseTools
+    | Nudge
+    | AskForOutput
+    | AskHooks
+    | Finish
+    | Suggest
 )
 
 
@@ -95,23 +120,45 @@ def next_step(state: LoopState) -> Step:
         return Start()
     if ended := _ended_as_it_began(state):
         return ended
-    return _next_of_calls(state) if state.open_calls else _next_of_answer(state)
+    if state.open_calls:
+        return _next_of_calls(state)
+    return _next_of_answer(state) or _before_request(state)
 
 
-def _next_of_answer(state: LoopState) -> Step:
-    if state.output.valid:
-        return Finish("completed")
-    if state.stop_reason == "refusal":
-        return output_step(state) or Finish("completed")
-    if not state.awaits_model:
-        return _after_answer(state)
+def _next_of_answer(state: LoopState) -> Step | None:
+    """Decide what is to be done before another request; None: nothing."""
+    if state.hooks.ends is not None:
+        return Finish(state.hooks.ends)
+    if _has_new_batch(state):
+        return AskHooks("PostToolBatch")
+    if not state.hooks.goes_on:
+        if state.output.valid:
+            return _completed(state)
+        if state.stop_reason == "refusal":
+            return output_step(state) or _completed(state)
+        if not state.awaits_model:
+            return _after_answer(state)
     if state.output.failed >= state.run.max_output_attempts:
         return Finish("structured_output")
     if state.is_over_budget:
         return Finish("budget")
     if _has_used_up_turns(state):
         return Finish("max_turns")
-    return _before_request(state)
+    return None
+
+
+def _completed(state: LoopState) -> AskHooks | Finish:
+    """Decide how a run ends that the model has brought to its end."""
+    has_hooks = Stop.name in state.run.hooks and state.responses > 0
+    if has_hooks and state.hooks.stop_of != state.message_id:
+        return AskHooks("Stop")
+    return Finish("completed")
+
+
+def _has_new_batch(state: LoopState) -> bool:
+    has_results = state.message_id is not None and bool(state.results)
+    is_new = has_results and state.hooks.batch_of != state.message_id
+    return is_new and PostToolBatch.name in state.run.hooks
 
 
 def _ended_as_it_began(state: LoopState) -> Finish | None:
@@ -157,11 +204,14 @@ def _before_request(state: LoopState) -> Step:
 def _next_of_calls(state: LoopState) -> Step:
     if state.stop_reason == "refusal":
         return RefuseTools(state.open_calls, "refusal")
+    calls = tuple(call for call in state.open_calls if call.id not in state.hooks.deferred)
+    if not calls:
+        return Finish("tool_deferred")
     # The output costs nothing more, and is the answer that was paid for (decisions B8).
-    others = tuple(call for call in state.open_calls if not state.is_output(call))
+    others = tuple(call for call in calls if not state.is_output(call))
     if state.is_over_budget and others:
         return RefuseTools(others, "budget")
-    return RunTools(state.open_calls)
+    return RunTools(calls)
 
 
 def _after_answer(state: LoopState) -> Step:
@@ -172,7 +222,7 @@ def _after_answer(state: LoopState) -> Step:
     is_empty = not state.last_text.strip() and state.stop_reason not in FINAL_WITHOUT_TEXT
     if is_empty and not state.was_nudged:
         return Finish("budget") if state.is_over_budget else Nudge()
-    return output_step(state) or Finish("completed")
+    return output_step(state) or _completed(state)
 
 
 def output_step(state: LoopState) -> AskForOutput | Finish | None:

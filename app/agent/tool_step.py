@@ -18,18 +18,22 @@ from app.agent.draft import BRIEFING
 from app.agent.effects import Effects
 from app.agent.events import budget_warnings, files_changed
 from app.agent.finish_step import interrupted, plain_usd
+from app.agent.hook_memory import hook_facts
+from app.agent.hook_points import hooked, with_hook
 from app.agent.offer import on_offer, unsent_hint
 from app.agent.results import LOST_TEXT, note_entry, result_entry
 from app.agent.state import Advance, LoopState
 from app.agent.structured import OUTPUT_FACT
 from app.agent.task_notes import task_started, task_stopped
+from app.agent.tool_hooks import CallHooks
 from app.domain.blocks import ToolUseBlock
+from app.domain.hooks import HookOutcome
 from app.domain.journal import Batch, Entry
 from app.domain.messages import PermissionDeniedMessage
 from app.domain.permissions import Scene
 from app.domain.tools import ToolCall, ToolResult, ToolSpec
 from app.errors import Interrupted, Parked
-from app.permissions.decision import Allow, Deny, Lost
+from app.permissions.decision import Allow, Author, Deny, Lost
 
 MAX_PARALLEL_CALLS = 16
 REFUSAL_TEXT = "This call was not made: the response that asked for it ended as a refusal."
@@ -54,11 +58,8 @@ async def run_tools(
         effects.desk.expects(len(group))
         running.start(group)
         try:
-            while entries := await running.finished():
-                rows = effects.side.settle()
-                changed = files_changed(entries, state, effects.tools)
-                events = (*budget_warnings(rows, state), *changed)
-                advance = state.after(Batch(entries, rows, events=events))
+            while done := await running.finished():
+                advance = _settled(done, state, effects)
                 yield advance
                 state = advance.state
                 effects.desk.expects(running.open)
@@ -91,14 +92,34 @@ async def refuse_tools(
     yield state.after(Batch(refused))
 
 
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of a call."""
+
+    entries: tuple[Entry, ...] = ()
+    """Its result, behind what is told before it."""
+    is_deferred: bool = False
+    """Whether a hook left it for a later run: it has no result."""
+    call_id: str = ""
+
+
+def _settled(done: Sequence[Done], state: LoopState, effects: Effects) -> Advance:
+    entries = tuple(entry for each in done for entry in each.entries)
+    deferred = [each.call_id for each in done if each.is_deferred]
+    rows = effects.side.settle()
+    changed = files_changed(entries, state, effects.tools)
+    batch = Batch(entries, rows, events=(*budget_warnings(rows, state), *changed))
+    return hooked(batch, hook_facts(deferred=deferred), state) if deferred else state.after(batch)
+
+
 @dataclass(slots=True)
 class Calls:
     """Owns the tasks of calls that run together."""
 
     state: LoopState
     effects: Effects
-    _tasks: list[asyncio.Task[tuple[Entry, ...]]] = field(default_factory=list)
-    _done: asyncio.Queue[asyncio.Task[tuple[Entry, ...]]] = field(default_factory=asyncio.Queue)
+    _tasks: list[asyncio.Task[Done]] = field(default_factory=list)
+    _done: asyncio.Queue[asyncio.Task[Done]] = field(default_factory=asyncio.Queue)
     open: int = 0
     """Calls whose entries nobody has taken."""
     _end: Parked | Interrupted | None = None
@@ -113,8 +134,8 @@ class Calls:
             self._tasks.append(task)
             self.open += 1
 
-    async def finished(self) -> tuple[Entry, ...]:
-        """Wait for a result; give all that are ready, in completion order. Empty at the end.
+    async def finished(self) -> tuple[Done, ...]:
+        """Wait for a call's end; give all that are ready, in completion order. Empty at the end.
 
         Raises what a call raised: a gate or a toolbox that broke ends the step, it never hangs.
         """
@@ -123,15 +144,15 @@ class Calls:
             while not self._done.empty():
                 done.append(self._done.get_nowait())
             self.open -= len(done)
-            if entries := tuple(entry for task in done for entry in self._entries(task)):
-                return entries
+            if ended := tuple(each for task in done for each in self._ended(task)):
+                return ended
         if self._end is not None:
             raise self._end
         return ()
 
-    def _entries(self, task: asyncio.Task[tuple[Entry, ...]]) -> tuple[Entry, ...]:
+    def _ended(self, task: asyncio.Task[Done]) -> tuple[Done, ...]:
         try:
-            return task.result()
+            return (task.result(),)
         except (Parked, Interrupted) as end:
             self._end = end
             return ()
@@ -142,47 +163,90 @@ class Calls:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _run(self, block: ToolUseBlock, slots: asyncio.Semaphore) -> tuple[Entry, ...]:
+    async def _run(self, block: ToolUseBlock, slots: asyncio.Semaphore) -> Done:
         async with slots:
             return await carry_out(block, self.state, self.effects)
 
 
-async def carry_out(block: ToolUseBlock, state: LoopState, effects: Effects) -> tuple[Entry, ...]:
+async def carry_out(block: ToolUseBlock, state: LoopState, effects: Effects) -> Done:
     """Prepare, execute and finalize one call. A call that may not run becomes a result too."""
     call = ToolCall(block.id, block.name, block.input)
     if state.is_output(block):
-        return (await _output(call, state, effects),)
+        return Done((await _output(call, state, effects),))
     spec = effects.tools.spec(call.name)
     invalid = effects.tools.invalid(call)
     if spec is None or invalid is not None:
         refused = _hinted(invalid, spec, state, effects) if invalid else _unknown(call)
-        return (result_entry(call.id, refused, state, effects),)
+        return Done((result_entry(call.id, refused, state, effects),))
     may_have_run = call.id in state.unsure
-    scene = Scene(state.memory.cwd, may_have_run=may_have_run)
+    hooks = CallHooks(state, effects)
+    heard = await hooks.before(call)
+    if heard.updated_input is not None:
+        call = replace(call, input=heard.updated_input)
+    if (stopped := _stopped(call, spec, heard, hooks)) is not None:
+        return stopped
+    scene = Scene(state.memory.cwd, heard.verdict, may_have_run)
     decision = await effects.gate.check(call, spec, scene)
     if isinstance(decision, Deny):
-        return _denied(call, decision, state, effects)
+        *before, denied = _denied(call, decision, state, effects)
+        return _told(hooks, denied, before=before)
     if isinstance(decision, Lost) or (
         may_have_run and not spec.can_repeat and not decision.is_first
     ):
-        lost = ToolResult(LOST_TEXT, is_error=True)
-        return (result_entry(call.id, lost, state, effects),)
+        return _told(hooks, _lost(call, state, effects))
     if decision.updated_input is not None:
         call = replace(call, input=decision.updated_input)
     changed = untold(await with_current_options(state, effects), effects)
-    result = await effects.tools.call(call, state.memory)
+    began_s = effects.clock.monotonic()
+    given = await effects.tools.call(call, state.memory)
+    result = await hooks.after(call, spec, given, began_s)
     news = await effects.place.near(result.facts.files, state.briefing)
     facts = {BRIEFING: news.to_json()} if news else None
-    return (
-        *changed,
-        *_told_of_tasks(result, call, state, effects),
-        _audited(
-            result_entry(call.id, result, state, effects, decision=decision, facts=facts),
-            call,
-            decision,
-        ),
-        *(note_entry(text, state, effects, is_synthetic=True) for text in result.notes),
+    told = result_entry(call.id, result, state, effects, decision=decision, facts=facts)
+    return _told(
+        hooks,
+        _audited(told, call, decision),
+        before=(*changed, *_told_of_tasks(result, call, state, effects)),
+        after=[note_entry(text, state, effects, is_synthetic=True) for text in result.notes],
     )
+
+
+def _stopped(call: ToolCall, spec: ToolSpec, heard: HookOutcome, hooks: CallHooks) -> Done | None:
+    """Give what comes of a call that hooks do not let be decided; None: it is."""
+    state, effects = hooks.state, hooks.effects
+    is_denied = heard.verdict is not None and heard.verdict.decision == "deny"
+    is_kept_back = is_denied or heard.defers or heard.closed is not None
+    if is_kept_back and call.id in state.unsure and not spec.can_repeat:
+        # What hooks say now is no proof that it did not run before.
+        return _told(hooks, _lost(call, state, effects))
+    if heard.closed is not None:
+        by = Author("hook", heard.closed)
+        told = result_entry(call.id, _closed(call, heard.closed), state, effects)
+        return _told(hooks, _audited(told, call, Deny("hook", heard.closed, by, source="hook")))
+    if heard.defers:
+        return Done(tuple(hooks.entries), is_deferred=True, call_id=call.id)
+    if heard.updated_input is None or (invalid := effects.tools.invalid(call)) is None:
+        return None
+    return _told(hooks, result_entry(call.id, invalid, state, effects))
+
+
+def _told(
+    hooks: CallHooks, result: Entry, *, before: Sequence[Entry] = (), after: Sequence[Entry] = ()
+) -> Done:
+    """Give what came of a call, with what hooks said around it."""
+    return Done((*hooks.entries, *before, with_hook(result, hooks.facts), *after))
+
+
+def _lost(call: ToolCall, state: LoopState, effects: Effects) -> Entry:
+    return result_entry(call.id, ToolResult(LOST_TEXT, is_error=True), state, effects)
+
+
+def _closed(call: ToolCall, why: str) -> ToolResult:
+    text = (
+        f"PreToolUse:{call.name} hook error: {why} A hook has to agree before this call is made, "
+        "so it was not made."
+    )
+    return ToolResult(text, is_error=True)
 
 
 async def _output(call: ToolCall, state: LoopState, effects: Effects) -> Entry:

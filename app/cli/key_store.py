@@ -2,6 +2,8 @@
 
 import asyncio
 
+from app.errors import ConfigError
+from app.hooks.signing import tenant_secret
 from app.settings import load_settings
 from app.store.keys import DEFAULT_TENANT, ApiKey, create_key, list_keys, revoke_key
 from app.wiring.database import open_store
@@ -25,6 +27,17 @@ def all_keys() -> list[ApiKey]:
             return await list_keys(database, DEFAULT_TENANT)
 
     return asyncio.run(work())
+
+
+def hook_secret() -> str:
+    """Give the default tenant's signing secret. Raises `ConfigError`."""
+    secret = load_settings().hooks.secret
+    if secret is None:
+        raise ConfigError(
+            "TREADLE_HOOKS__SECRET is not set: set it to at least 32 random characters, the same on "
+            "every host, and start the hosts again."
+        )
+    return tenant_secret(secret.get_secret_value(), DEFAULT_TENANT)
 
 
 def revoke(key_id: str) -> bool:

@@ -54,6 +54,17 @@ def list_all(as_json: AsJson = False) -> None:
     print_table(("ID", "NAME", "MADE", "REVOKED"), rows)
 
 
+@keys.command("hook-secret")
+def hook_secret() -> None:
+    """Print the secret with which requests of HTTP hooks are signed: their servers verify by it.
+
+    It follows from TREADLE_HOOKS__SECRET alone; the database is not asked.
+    """
+    from app.cli import key_store  # noqa: PLC0415 - as above
+
+    print_line(key_store.hook_secret())
+
+
 @keys.command()
 def revoke(
     key_id: Annotated[str, typer.Argument(metavar="ID", help="As `treadle keys list` shows it.")],

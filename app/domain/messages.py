@@ -13,7 +13,10 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapt
 from app.domain.blocks import Block
 from app.domain.compaction import CompactBoundaryMessage
 from app.domain.notices import (
+    HookResponseMessage,
+    HookStartedMessage,
     InformationalMessage,
+    NotificationMessage,
     PromptSuggestionMessage,
     RateLimitEvent,
     StatusMessage,
@@ -43,6 +46,9 @@ _KNOWN_SUBTYPES = frozenset(
         "compact_boundary",
         "thinking_tokens",
         "informational",
+        "notification",
+        "hook_started",
+        "hook_response",
         "task_started",
         "task_updated",
         "task_notification",
@@ -240,6 +246,9 @@ Message = Annotated[
     | Annotated[StatusMessage, Tag("status")]
     | Annotated[ThinkingTokensMessage, Tag("thinking_tokens")]
     | Annotated[InformationalMessage, Tag("informational")]
+    | Annotated[NotificationMessage, Tag("notification")]
+    | Annotated[HookStartedMessage, Tag("hook_started")]
+    | Annotated[HookResponseMessage, Tag("hook_response")]
     | Annotated[CompactBoundaryMessage, Tag("compact_boundary")]
     | Annotated[TaskStartedMessage, Tag("task_started")]
     | Annotated[TaskUpdatedMessage, Tag("task_updated")]

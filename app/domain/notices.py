@@ -3,7 +3,7 @@
 Those that are `Ephemeral` go to readers of partial messages alone and are never journalled.
 """
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
@@ -47,6 +47,51 @@ class InformationalMessage(WireMessage):
     level: Literal["notice", "warning"]
     tag: str | None = ABSENT
     """What it is about, for machines. More words may come."""
+    prevent_continuation: bool | None = ABSENT
+    """True when a hook ended the run before its first request."""
+    prompt_submit_outcome: dict[str, Any] | None = ABSENT
+    """What became of a prompt that a hook objected to: `kind` (`blocked_by_hook`,
+    `stopped_by_hook`), `prompt_kept` (whether it is in the conversation), `reason`."""
+
+
+class NotificationMessage(WireMessage):
+    """Something that an interface may show for a moment."""
+
+    type: Literal["system"] = "system"
+    subtype: Literal["notification"] = "notification"
+    key: str
+    """What it is about; a newer one takes the place of an older one of the same key."""
+    text: str
+    priority: Literal["low", "medium", "high", "immediate"]
+
+
+class HookStartedMessage(WireMessage):
+    """A hook was asked. Told when it has answered, just before `hook_response`."""
+
+    type: Literal["system"] = "system"
+    subtype: Literal["hook_started"] = "hook_started"
+    hook_id: str
+    """The same when the hook is asked again about the same moment, after a host was lost."""
+    hook_name: str
+    """The event and what it is about: `PreToolUse:Bash`, `SessionStart:startup`."""
+    hook_event: str
+
+
+class HookResponseMessage(WireMessage):
+    """What a hook answered."""
+
+    type: Literal["system"] = "system"
+    subtype: Literal["hook_response"] = "hook_response"
+    hook_id: str
+    hook_name: str
+    hook_event: str
+    output: str
+    """All that a command printed, or the body of an HTTP answer; cut where it is long."""
+    stdout: str
+    stderr: str
+    exit_code: int | None = ABSENT
+    """Of a command."""
+    outcome: Literal["success", "error", "cancelled"]
 
 
 class RateLimitInfo(BaseModel):

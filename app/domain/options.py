@@ -8,6 +8,7 @@ import orjson
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     field_validator,
@@ -18,6 +19,7 @@ from pydantic_core import PydanticCustomError
 
 from app.domain.actions import ActionRules
 from app.domain.client_tools import ClientTool, shown_tools, stored_tools, taken_schema
+from app.domain.hook_options import HttpHook
 from app.domain.mcp import McpServers
 from app.domain.permissions import PermissionMode
 from app.domain.thinking import LEAST_BUDGET_TOKENS, Effort, TaskBudget, Thinking
@@ -39,8 +41,6 @@ UNSUPPORTED_DEFAULTS: Mapping[str, Any] = {
     "extra_args": {},
     "fork_session": False,
     "forward_subagent_text": False,
-    "hooks": None,
-    "include_hook_events": False,
     "load_timeout_ms": 60000,
     "max_buffer_size": None,
     "permission_prompt_tool_name": None,
@@ -60,6 +60,8 @@ UNSUPPORTED_DEFAULTS: Mapping[str, Any] = {
 
 So a caller can send a dump of its whole options object; anything else is refused by name.
 """
+
+MAX_HOOKS = 50
 
 
 def _unsupported(message: str, option: str | None = None) -> PydanticCustomError:
@@ -92,6 +94,18 @@ def _thinking_within(tokens: object) -> dict[str, object]:
             {"least": LEAST_BUDGET_TOKENS, "option": "max_thinking_tokens"},
         )
     return {"type": "enabled", "budget_tokens": tokens} if tokens else {"type": "disabled"}
+
+
+def _http_hooks(given: object) -> object:
+    """Take the SDK's empty mapping as no hooks; callbacks cannot be called over HTTP."""
+    if isinstance(given, dict):
+        if given:
+            raise _unsupported(
+                "callbacks are not supported in the option 'hooks': give a list of HTTP hooks",
+                "hooks",
+            )
+        return []
+    return given
 
 
 class SystemPromptPreset(BaseModel):
@@ -194,6 +208,11 @@ class AgentOptions(BaseModel):
     `@path` mean nothing then. The service's own commands do all the same."""
     include_partial_messages: bool = False
     """Whether readers get previews unless they say otherwise."""
+    hooks: Annotated[list[HttpHook], Field(max_length=MAX_HOOKS), BeforeValidator(_http_hooks)] = []
+    """Servers that are asked at fixed points of the run, in this order."""
+    include_hook_events: bool = False
+    """Whether the log tells of each hook that was asked (`hook_started`, `hook_response`). Those
+    of the operator's `SessionStart` commands are told in any case."""
 
     @model_validator(mode="before")
     @classmethod

@@ -94,7 +94,10 @@ class SuccessResult(ResultMessage):
     structured_output: Any = ABSENT
     """The object that was asked for with `output_format`."""
     api_error_status: Literal[0] | None = Field(default=0, exclude_if=_is_no_status)
-    """Always null. Left out with `local_command`."""
+    """Always null. Left out with `local_command`, of a prompt that a hook blocked, and of a call
+    that a hook deferred."""
+    deferred_tool_use: dict[str, Any] | None = ABSENT
+    """The call that a hook left for a later run: `id`, `name`, `input`."""
     ttft_ms: int | None = ABSENT
     """From the run's first model request to the first event of its answer."""
 

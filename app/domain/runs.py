@@ -75,6 +75,7 @@ EndReason = Literal[
     "max_budget_run",
     "structured_output",
     "model_error",
+    "hook",
     "cancelled",
     "superseded",
     "deadline",

@@ -1,6 +1,6 @@
 """Tools as the loop sees them: what is offered, what is asked, what came back."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,6 +36,9 @@ class ToolSpec:
     """Whether it changes nothing but the session's own records: such a call needs no approval."""
     deferred: bool = False
     """Whether the model is told only its name at first, and loads the rest by ToolSearch."""
+    words_of: Callable[[Mapping[str, Any]], str | None] | None = None
+    """Gives what the model reads of a structured output that a hook wrote; None: it has not the
+    tool's shape."""
     needs_person: bool = False
     """Whether each call is put to a person, whatever rules and modes say."""
     is_kept: bool = False

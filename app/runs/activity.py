@@ -8,7 +8,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from app.agent.effects import Effects, Model, Toolbox
+from app.agent.effects import Effects, Hooks, Model, Toolbox
+from app.domain.hooks import HookEvent, HookOutcome, Surroundings
 from app.domain.model import ModelRequest, ModelResponse, StreamPart
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
 from app.runs.ownership import Ownership
@@ -49,11 +50,12 @@ class Activity:
 
 
 def watched(effects: Effects, ownership: Ownership, activity: Activity) -> Effects:
-    """Give the effects with model and tools behind the fence, and their activity noted."""
+    """Give the effects with model, tools and hooks behind the fence, and their activity noted."""
     return replace(
         effects,
         model=_WatchedModel(effects.model, ownership, activity),
         tools=_WatchedToolbox(effects.tools, ownership, activity),
+        hooks=_WatchedHooks(effects.hooks, ownership),
     )
 
 
@@ -72,6 +74,16 @@ class _WatchedModel:
                     yield part
         finally:
             self.activity.requests -= 1
+
+
+@dataclass(frozen=True, slots=True)
+class _WatchedHooks:
+    hooks: Hooks
+    ownership: Ownership
+
+    async def fire(self, event: HookEvent, around: Surroundings) -> HookOutcome:
+        await self.ownership.check()
+        return await self.hooks.fire(event, around)
 
 
 @dataclass(frozen=True, slots=True)

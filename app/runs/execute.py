@@ -15,6 +15,7 @@ from typing import Literal, Protocol, TypeVar
 
 from app.agent.effects import Effects, Inbox, Servers, Stamps
 from app.agent.finish_step import abandoned, interrupted
+from app.agent.hook_points import fire
 from app.agent.loop import run_agent
 from app.agent.lost_request import lost_request
 from app.agent.state import Advance, LoopState, RunInfo
@@ -22,6 +23,7 @@ from app.agent.suggest_step import closed_by_result, lost_suggestion
 from app.agent.task_notes import ends_told
 from app.domain.actions import RUN_RESUMED
 from app.domain.briefing import Briefing
+from app.domain.hooks import SessionEnd
 from app.domain.journal import Batch, Entry, ServiceEvent
 from app.domain.messages import WorkerShuttingDownMessage
 from app.domain.runs import EndReason, Outcome
@@ -69,7 +71,10 @@ class Parts(Protocol):
         ...
 
     def first_briefing(self, info: RunInfo, work: Work) -> Briefing | None:
-        """Give the briefing of a new session; None when its workspace has to be read for it."""
+        """Give the briefing of a new session.
+
+        None when its workspace has to be read for it, or hooks have to be asked first.
+        """
         ...
 
     def open(
@@ -186,6 +191,7 @@ class Execution:
             ) as effects:
                 self._servers = effects.servers
                 await self._drive(work, watched(effects, self.ownership, self._activity))
+                await self._leave(effects)
         except WorkspaceUnavailable as error:
             log.warning("The run cannot be opened on this host: %s", error)
             await self._end(end_reason="internal", why=str(error))
@@ -238,6 +244,12 @@ class Execution:
             await self._store(self._now().after(Batch(told)))
         waits_for = self._desk.parked_for
         await self._outlast(lambda: actions.park(self.database, self.claim.lease, waits_for))
+
+    async def _leave(self, effects: Effects) -> None:
+        """Tell hooks that the run has left its session. The result is there already."""
+        state = self._now()
+        if state.result is not None and state.run.follows is None and self._stop != "lost":
+            await fire(SessionEnd("end", "other"), state, effects)
 
     def _given_up(self, work: Work) -> str | None:
         """Say why the run is not driven once more, if so."""

@@ -6,11 +6,13 @@ from datetime import datetime
 from decimal import Decimal
 
 from app.agent.effects import Models
+from app.domain.hook_options import HttpHook
 from app.domain.options import AgentOptions
 from app.domain.text import printable
 from app.domain.thinking import misfit
 from app.domain.usage import Usage
 from app.errors import NoProvider, UnpricedBudget, ValidationFailed
+from app.hooks.accepting import HookProblem
 from app.permissions.rules import MalformedRule, parse_rule
 
 
@@ -33,6 +35,7 @@ class Policy:
     models: Models
     check_servers: Callable[[AgentOptions], None] = lambda _: None
     """Refuses MCP servers that are not reached from here. Raises `ValidationFailed`."""
+    hook_problem: Callable[[HttpHook], HookProblem | None] = lambda _: None
 
     def effective(
         self, options: AgentOptions, *, allows_bypass: bool, now: datetime
@@ -83,6 +86,13 @@ class Policy:
         for name in ("allowed_tools", "disallowed_tools", "ask_tools"):
             _check_rules(name, getattr(options, name))
         self.check_servers(options)
+        for number, hook in enumerate(options.hooks):
+            if (problem := self.hook_problem(hook)) is not None:
+                pointer = f"/options/hooks/{number}/{problem.field}".rstrip("/")
+                raise ValidationFailed(
+                    f"The hook for {hook.event} cannot be used: {problem.message}",
+                    errors=_field(pointer, problem.code, problem.message),
+                )
 
     def _fallback(self, options: AgentOptions, model: str) -> str | None:
         if options.fallback_model is None:

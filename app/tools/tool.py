@@ -115,6 +115,7 @@ def tool(
     is_internal: bool = False,
     needs_person: bool = False,
     deferred: bool = False,
+    words_of: Callable[[Mapping[str, Any]], str | None] | None = None,
     aliases: tuple[str, ...] = (),
     most_chars: int | None = MOST_CHARS,
 ) -> Callable[[Callable[[InputT, ToolContext], Awaitable[ToolResult]]], Tool[InputT]]:
@@ -135,6 +136,7 @@ def tool(
             is_internal=is_internal,
             needs_person=needs_person,
             deferred=deferred,
+            words_of=words_of,
         )
         return Tool(spec, input_model, run, aliases, most_chars)
 

@@ -16,6 +16,8 @@ from app.domain.options import AgentOptions
 from app.domain.tools import ToolSpec
 from app.domain.usage import Usage
 from app.errors import NoProvider, WorkspaceUnavailable
+from app.hooks.command import Shell
+from app.hooks.registry import HostHooks, Owner
 from app.mcp.servers import McpRules
 from app.permissions.permissions import Permissions
 from app.permissions.place import Place as PermissionPlace
@@ -48,6 +50,9 @@ from app.tools.toolbox import Toolbox
 from app.tools.workspace import Workspace
 from app.wiring.folders import Folders
 from app.wiring.mcp import adopting, run_servers, with_servers
+
+_AT_THE_OPENING = frozenset({"Setup", "SessionStart", "UserPromptSubmit"})
+"""Events before a run's first message: they take time that a POST does not wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,7 @@ class HostParts:
     mcp: McpRules
     small_model: str | None
     """What is asked beside a run's conversation; None: its own model."""
+    hooks: HostHooks
 
     def describe(self, lease: Lease, work: Work) -> RunInfo:
         options = AgentOptions.model_validate(dict(work.options))
@@ -103,10 +109,12 @@ class HostParts:
             elapsed_ms=work.elapsed_ms,
             began_s=self.stamps.clock.monotonic(),
             follows=work.follows,
+            hooks=self.hooks.events(options.hooks),
         )
 
     def first_briefing(self, info: RunInfo, work: Work) -> Briefing | None:
-        if work.workspace["source"] != "empty" or info.options.mcp_servers:
+        has_servers = bool(info.options.mcp_servers)
+        if work.workspace["source"] != "empty" or has_servers or info.hooks & _AT_THE_OPENING:
             return None
         place = environment(self.stamps.clock, info.cwd, self._platform, NO_REPOSITORY)
         return Briefing(place)
@@ -144,6 +152,13 @@ class HostParts:
             commands = self.folders.commands(place)
             base = Permissions(place=_place_of(workspace))
             gate = RuleGate(Permissions.of(options, base), PersonAsker(desk, options.actions), base)
+            hooks = await stack.enter_async_context(
+                self.hooks.open(
+                    Owner(lease.tenant_id, lease.session_id, lease.run_id),
+                    options.hooks,
+                    Shell(commands, info.cwd, prepared.ready),
+                )
+            )
             disabled = _disabled(self.tools, options)
             shelf = Shelf(
                 workspace,
@@ -188,6 +203,7 @@ class HostParts:
                 gate=gate,
                 errands=ReadingErrands(told, gate),
                 desk=desk,
+                hooks=hooks,
                 inbox=inbox,
                 place=Project(
                     workspace,

@@ -6,6 +6,7 @@ from typing import Any
 
 from app.agent.effects import Models
 from app.errors import ConfigError
+from app.hooks.accepting import HookRules
 from app.providers.registry import DEMO_MODEL, HOW_TO_SET_A_KEY, ProviderSet, resolve_model
 from app.runs.policy import Policy
 from app.sandbox.egress import EgressRules
@@ -38,6 +39,9 @@ def policy_of(settings: Settings, providers: ProviderSet, models: Models) -> Pol
         how_to_serve=f"No model provider is configured. {HOW_TO_SET_A_KEY}",
         models=models,
         check_servers=check_servers(egress_rules(settings.egress), header_variables(settings.mcp)),
+        hook_problem=HookRules(
+            egress_rules(settings.egress), can_sign=settings.hooks.secret is not None
+        ).problem_of,
     )
 
 
@@ -78,7 +82,7 @@ def meta(settings: Settings) -> Mapping[str, Any]:
         "wire": {"claude_code_version": f"{version()} (Treadle)", "claude_agent_sdk": SDK_VERSION},
         "features": [
             *("runs", "sessions", "fork", "rewind", "continue", "export", "import", "search"),
-            *("sse", "previews", "cancel", "compact", "actions", "mcp"),
+            *("sse", "previews", "cancel", "compact", "actions", "mcp", "hooks"),
         ],
         "sandbox": settings.sandbox,
         "models": {

@@ -52,6 +52,7 @@ from app.tools.tool import Tool
 from app.wiring.answers import input_check
 from app.wiring.database import open_store, prepare_data_dir
 from app.wiring.folders import Folders
+from app.wiring.hooks import host_hooks
 from app.wiring.host_parts import HostParts, SystemStamps, offered
 from app.wiring.keep_running import keep_running
 from app.wiring.mcp import mcp_rules
@@ -118,6 +119,7 @@ async def open_service(
                 pages=Pages(guard, decoder),
                 mcp=mcp_rules(settings.mcp, version()),
                 small_model=small_model(settings.model),
+                hooks=host_hooks(settings.hooks, guard),
             )
             worker = await stack.enter_async_context(
                 open_worker(

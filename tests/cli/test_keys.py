@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from app.hooks.signing import tenant_secret
 from tests.cli.conftest import Finished, Run
 from tests.hosts import Host, client_for
 
@@ -56,3 +57,13 @@ async def test_revoking_what_is_no_key_says_so(keys: Run) -> None:
     done = await keys("revoke", "key_none")
     assert done.status == 2
     assert "treadle keys list" in done.err
+
+
+async def test_the_secret_of_hooks_is_printed_alone_or_it_is_said_how_to_have_one(
+    bare: Run,
+) -> None:
+    done = await bare("keys", "hook-secret", environment={"TREADLE_HOOKS__SECRET": "s" * 32})
+    assert done.out == tenant_secret("s" * 32, "default") + "\n"
+    missing = await bare("keys", "hook-secret")
+    assert missing.status == 2
+    assert "TREADLE_HOOKS__SECRET" in missing.err

@@ -37,7 +37,10 @@ from app.domain.messages import (
     wire_time,
 )
 from app.domain.notices import (
+    HookResponseMessage,
+    HookStartedMessage,
     InformationalMessage,
+    NotificationMessage,
     RateLimitEvent,
     RateLimitInfo,
     StatusMessage,
@@ -133,8 +136,24 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
     ),
     st.builds(WorkerShuttingDownMessage, **IDS),
     st.builds(
-        OtherSystemMessage, **IDS, subtype=st.sampled_from(["hook_started", "new"]), more=JSON
+        OtherSystemMessage, **IDS, subtype=st.sampled_from(["mirror_error", "new"]), more=JSON
     ),
+    st.builds(
+        HookStartedMessage, **IDS, hook_id=TEXTS, hook_name=TEXTS, hook_event=st.just("Stop")
+    ),
+    st.builds(
+        HookResponseMessage,
+        **IDS,
+        hook_id=TEXTS,
+        hook_name=TEXTS,
+        hook_event=st.just("Stop"),
+        output=TEXTS,
+        stdout=TEXTS,
+        stderr=TEXTS,
+        exit_code=st.sampled_from([None, 0, 2]),
+        outcome=st.sampled_from(["success", "error", "cancelled"]),
+    ),
+    st.builds(NotificationMessage, **IDS, key=TEXTS, text=TEXTS, priority=st.just("immediate")),
     st.builds(StatusMessage, **IDS, status=st.sampled_from(["requesting", "compacting", None])),
     st.builds(ThinkingTokensMessage, **IDS, estimated_tokens=COUNTS, estimated_tokens_delta=COUNTS),
     st.builds(
@@ -243,7 +262,7 @@ def test_a_field_of_a_later_version_is_kept() -> None:
 
 
 def test_a_system_message_of_an_unknown_kind_is_read() -> None:
-    found = parse_message(b'{"type":"system","subtype":"hook_started","session_id":"s","uuid":"u"}')
+    found = parse_message(b'{"type":"system","subtype":"mirror_error","session_id":"s","uuid":"u"}')
     assert isinstance(found, OtherSystemMessage)
 
 

@@ -40,6 +40,8 @@ SET: dict[str, Any] = {
     "actions": {"permissions": "ask", "hold_seconds": 5},
     "verbatim_prompts": True,
     "include_partial_messages": True,
+    "include_hook_events": True,
+    "hooks": [{"event": "Stop", "url": "https://hooks.example.com", "on_failure": "block"}],
 }
 
 

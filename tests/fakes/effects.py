@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-from app.agent.effects import Effects, Gate, Place, SideModel
+from app.agent.effects import Effects, Gate, Hooks, Place, SideModel
 from app.agent.fold import fold
 from app.agent.loop import run_agent
 from app.agent.retries import RetryRules
@@ -17,6 +17,7 @@ from app.agent.state import Advance, LoopState, RunInfo
 from app.compaction.window import Window
 from app.domain.blocks import Block, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from app.domain.briefing import Briefing, News
+from app.domain.hooks import NOTHING, HookEvent, HookOutcome, Surroundings
 from app.domain.journal import Batch
 from app.domain.messages import (
     AssistantMessage,
@@ -398,11 +399,29 @@ class NoSideModel:
         return ()
 
 
+@dataclass(slots=True)
+class ScriptedHooks:
+    """Answers events by what a test says, one after the other; then they have nothing to say."""
+
+    outcomes: Mapping[str, Sequence[HookOutcome]] = field(default_factory=dict)
+    """By event."""
+    asked: list[HookEvent] = field(default_factory=list)
+    around: list[Surroundings] = field(default_factory=list)
+
+    async def fire(self, event: HookEvent, around: Surroundings) -> HookOutcome:
+        before = sum(each.name == event.name for each in self.asked)
+        self.asked.append(event)
+        self.around.append(around)
+        script = self.outcomes.get(event.name, ())
+        return script[before] if before < len(script) else NOTHING
+
+
 def effects(
     model: ScriptedModel | Sequence[Answer] = (),
     *,
     tools: ScriptedToolbox | None = None,
     gate: Gate | None = None,
+    hooks: Hooks | None = None,
     prompts: Sequence[Prompt] | None = None,
     place: Place | None = None,
     tasks: FakeTasks | None = None,
@@ -417,6 +436,7 @@ def effects(
         tools=tools,
         gate=gate or AllowAll(),
         errands=ReadingErrands(tools),
+        hooks=hooks or ScriptedHooks(),
         inbox=ListInbox([prompt()] if prompts is None else prompts),
         place=place or ToldPlace(),
         tasks=tasks or FakeTasks(),
@@ -436,11 +456,12 @@ def run_info(
     max_retries: int = 10,
     overloads_before_fallback: int = 3,
     window: Window = LARGE,
+    hooks: Iterable[str] = (),
     **options: Any,
 ) -> RunInfo:
     given = AgentOptions.model_validate({"model": MODEL, **options})
     rules = RetryRules(max_retries=max_retries, overloads_before_fallback=overloads_before_fallback)
-    return RunInfo(SESSION, run_id, given, retries=rules, window=window)
+    return RunInfo(SESSION, run_id, given, retries=rules, window=window, hooks=frozenset(hooks))
 
 
 @dataclass(slots=True)

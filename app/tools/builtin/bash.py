@@ -14,7 +14,12 @@ from app.domain.text import unstorable
 from app.domain.tools import ToolResult
 from app.errors import ToolFailed
 from app.sandbox.driver import Command, Limits, Spool
-from app.tools.builtin.bash_output import answer, background_answer, moved_answer
+from app.tools.builtin.bash_output import (
+    answer,
+    background_answer,
+    moved_answer,
+    words_of_output,
+)
 from app.tools.builtin.bash_script import removes_the_workspace, script
 from app.tools.shells import DEFAULT_LIFE_S, LONGEST_LIFE_S, new_task_id, title_of
 from app.tools.stored_output import MAX_CHARS, output_path
@@ -55,6 +60,7 @@ class BashInput(ToolInput):
     input_model=BashInput,
     starts_process=True,
     most_chars=None,  # an output may be in its file before it has an end
+    words_of=words_of_output,
 )
 async def bash_tool(bash: BashInput, context: ToolContext) -> ToolResult:
     """Run the command and report it, or report where it goes on."""

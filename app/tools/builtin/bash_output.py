@@ -4,6 +4,7 @@ import base64
 import binascii
 import posixpath
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ from app.tools.tool import ToolContext
 _FAILURE_CHARS = 10_240
 _FAILURE_PART = 5_000
 _TIMED_OUT = 143
+_NO_OUTPUT = "(Bash completed with no output)"
 _HASHED_BYTES = 16 * 1024 * 1024
 _BLANK_LINES = re.compile(r"\A(?:[^\S\n]*\n)+")
 _IMAGE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,([A-Za-z0-9+/=\s]+)")
@@ -88,12 +90,20 @@ async def answer(
         shown = text.head if text.is_short else text.shortened(MAX_CHARS // 2, MAX_CHARS // 2)
     content = "\n".join(part for part in (shown, note) if part)
     return ToolResult(
-        content or "(Bash completed with no output)",
+        content or _NO_OUTPUT,
         is_error=False,
         structured=structured,
         facts=facts,
         stored=stored,
     )
+
+
+def words_of_output(structured: Mapping[str, Any]) -> str | None:
+    """Give what the model reads of an output of Bash's shape; None for one of another shape."""
+    streams = [structured.get("stdout"), structured.get("stderr", "")]
+    if not all(isinstance(stream, str) for stream in streams):
+        return None
+    return "\n".join(filter(None, streams)) or _NO_OUTPUT
 
 
 def background_answer(task: BackgroundTask, life_s: float) -> ToolResult:

@@ -1,0 +1,184 @@
+"""Hooks of all kinds, asked by real hosts: over HTTP, as commands, and never out of a workspace."""
+
+import asyncio
+import json
+import os
+import secrets
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from standardwebhooks import Webhook
+
+from app.hooks.signing import tenant_secret
+from tests.api.stage import open_stage
+from tests.conftest import MakeSettings
+from tests.databases import fresh_database
+from tests.fakes.hook_server import NEVER, HookServer
+from tests.fakes.messages_api import MessagesApi
+from tests.hosts import Host, environment, host, host_process
+from tests.runs.prompts import finished, messages, scripted, start
+
+SECRET = secrets.token_hex(16)
+LOOPBACK = {"private_hosts": ["127.0.0.1"]}
+BASH = {"tool": "Bash", "input": {"command": "echo hi > made.txt; echo hi"}}
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[HookServer]:
+    async with HookServer() as hooks:
+        yield hooks
+
+
+@pytest.fixture
+def commands(scratch: Path) -> Path:
+    """A settings file of the operator's."""
+    with tempfile.NamedTemporaryFile(dir=scratch, suffix=".json", delete=False) as file:
+        name = Path(file.name)
+
+    def of(event: str, command: str) -> dict[str, Any]:
+        return {event: [{"hooks": [{"type": "command", "command": command}]}]}
+
+    hooks = {
+        **of("SessionStart", "pwd; touch begun.txt"),
+        **of("PostToolUse", "echo seen >&2; exit 2"),
+    }
+    name.write_text(json.dumps({"hooks": hooks}))
+    return name
+
+
+@pytest.fixture
+async def hooked(make_settings: MakeSettings, commands: Path) -> AsyncIterator[Host]:
+    settings = make_settings(
+        hooks={"secret": SECRET, "file": commands},
+        egress=LOOPBACK,
+        workspace={"allowed_roots": [commands.parent]},
+    )
+    async with host(settings) as running:
+        yield running
+
+
+def kinds(told: list[dict[str, Any]]) -> list[str]:
+    return [message.get("subtype") or message["type"] for message in told]
+
+
+@pytest.mark.requirement("hooks:http")
+@pytest.mark.requirement("hooks:commands")
+async def test_hooks_of_options_and_of_the_operator_are_asked_in_a_run(
+    hooked: Host, server: HookServer, messages_api: MessagesApi
+) -> None:
+    server.script["PreToolUse"] = [{"hookSpecificOutput": {"permissionDecision": "allow"}}]
+    server.script["Stop"] = [{"decision": "block", "reason": "Say more."}]
+    events = ("UserPromptSubmit", "PreToolUse", "Stop", "SessionEnd")
+    prompt = scripted(BASH, {"text": "one"}, {"text": "two"})
+    run = await start(
+        hooked.client,
+        prompt,
+        hooks=[server.hook(event) for event in events],
+        include_hook_events=True,
+    )
+    assert (await finished(hooked.client, run["id"]))["end_reason"] == "completed"
+    told = await messages(hooked.client, run["session_id"])
+    assert kinds(told)[:4] == ["hook_started", "hook_response", "init", "hook_started"]
+    start_response = told[1]
+    assert (start_response["hook_name"], start_response["exit_code"]) == ("SessionStart:startup", 0)
+    assert start_response["stdout"] == "/workspace\n"
+    last = messages_api.requests[-1].body["messages"]
+    words = json.dumps(last)
+    assert "Stop hook feedback:\\nSay more." in words
+    assert "seen" in words
+    assert told[-1]["result"] == "two"
+    async with asyncio.timeout(5):
+        while server.events()[-1] != "SessionEnd":  # noqa: ASYNC110 - it comes after the result
+            await asyncio.sleep(0.01)
+    assert server.events() == ["UserPromptSubmit", "PreToolUse", "Stop", "Stop", "SessionEnd"]
+    verifier = Webhook(tenant_secret(SECRET, "default"))
+    for asked in server.asked:
+        verifier.verify(asked.body, dict(asked.headers))
+
+
+@pytest.mark.requirement("hooks:workspace")
+async def test_files_of_a_workspace_bring_no_hooks(hooked: Host, commands: Path) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="ws-", dir=commands.parent))
+    (folder / ".claude").mkdir()
+    command = {"type": "command", "command": "touch /workspace/owned.txt"}
+    hooks = {"SessionStart": [{"hooks": [command]}], "Stop": [{"hooks": [command]}]}
+    for name in ("settings.json", "settings.local.json"):
+        (folder / ".claude" / name).write_text(json.dumps({"hooks": hooks}))
+    if os.geteuid() == 0:
+        for path in (folder, folder / ".claude", *(folder / ".claude").iterdir()):
+            os.chown(path, 200001, 200001)
+    workspace = {"source": "directory", "path": str(folder)}
+    body = {"prompt": scripted({"text": "ok"}), "workspace": workspace, "wait": 20}
+    answer = await hooked.client.post("/v1/runs", json=body)
+    assert answer.status_code == 200, answer.text
+    assert (folder / "begun.txt").exists()  # the operator's own
+    assert not (folder / "owned.txt").exists()
+
+
+@pytest.mark.requirement("hooks:recovery")
+async def test_a_hook_that_a_lost_host_asked_is_asked_again_under_the_same_id(
+    make_settings: MakeSettings, server: HookServer, tmp_path: Path
+) -> None:
+    server.script["UserPromptSubmit"] = [NEVER, {"decision": "block", "reason": "no"}]
+    settings = make_settings(
+        hooks={"secret": SECRET}, egress=LOOPBACK, engine={"lease_s": 1.5, "heartbeat_s": 0.5}
+    )
+    async with host_process(environment(settings), tmp_path / "a.log") as first:
+        given = server.hook("UserPromptSubmit")
+        run = await start(first.client, scripted({"text": "ok"}), hooks=[given])
+        async with asyncio.timeout(10):
+            while not server.asked:  # noqa: ASYNC110 - the fake tells no event
+                await asyncio.sleep(0.01)
+        await first.kill()
+    async with host(settings) as second:
+        assert (await finished(second.client, run["id"]))["end_reason"] == "hook"
+    one, two = (asked.headers["webhook-id"] for asked in server.asked)
+    assert one == two
+
+
+@pytest.mark.requirement("hooks:http")
+@pytest.mark.parametrize(
+    ("given", "pointer", "code"),
+    [
+        ({"event": "PreToolUsed", "url": "https://example.com"}, "/event", "value_error"),
+        ({"event": "Stop", "url": "ftp://example.com"}, "/url", "value_error"),
+        ({"event": "Stop", "url": "https://a:b@example.com"}, "/url", "value_error"),
+        ({"event": "Stop", "url": "http://10.0.0.1/"}, "/url", "not_allowed"),
+        ({"event": "Stop", "url": "https://example.com:22/"}, "/url", "not_allowed"),
+        (
+            {"event": "Stop", "url": "https://a.example", "matcher": "("},
+            "/matcher",
+            "invalid_pattern",
+        ),
+        ({"event": "Stop", "url": "https://a.example", "timeout": 0}, "/timeout", "greater_than"),
+        ({"event": "Stop", "url": "https://a.example", "x": 1}, "/x", "extra_forbidden"),
+    ],
+)
+async def test_a_hook_that_cannot_be_used_is_refused_by_its_field(
+    hooked_once: httpx.AsyncClient, given: dict[str, Any], pointer: str, code: str
+) -> None:
+    answer = await hooked_once.post("/v1/runs", json={"prompt": "x", "options": {"hooks": [given]}})
+    assert answer.status_code == 422, answer.text
+    (error,) = answer.json()["errors"]
+    assert (error["pointer"], error["code"]) == (f"/options/hooks/0{pointer}", code)
+
+
+@pytest.fixture(scope="module")
+async def hooked_once(scratch: Path, postgres: str) -> AsyncIterator[httpx.AsyncClient]:
+    """One host for all refusals."""
+    async with (
+        fresh_database(postgres) as dsn,
+        open_stage(scratch, dsn, hooks={"secret": SECRET}) as stage,
+    ):
+        yield stage.client
+
+
+async def test_without_a_secret_hooks_are_refused_with_what_to_do(service: Host) -> None:
+    body = {"prompt": "x", "options": {"hooks": [{"event": "Stop", "url": "https://a.example"}]}}
+    answer = await service.client.post("/v1/runs", json=body)
+    assert answer.status_code == 422
+    assert "TREADLE_HOOKS__SECRET" in answer.json()["detail"]
