@@ -21,6 +21,17 @@ from app.tools.tool import ToolContext, ToolInput, tool
 MOST_ITEMS = 1000
 MOST_CHARS = 20_000
 """Of an item, all in all."""
+_PLAIN = ("subject", "description", "active_form", "owner", "status")
+"""What an update puts in the place of what was there."""
+_TOLD = {
+    "subject": "subject",
+    "description": "description",
+    "active_form": "activeForm",
+    "owner": "owner",
+    "metadata": "metadata",
+    "status": "status",
+}
+"""What an update may change, and what it is called then."""
 
 
 class CreateInput(ToolInput):
@@ -103,9 +114,9 @@ async def task_update_tool(given: UpdateInput, context: ToolContext) -> ToolResu
     items = context.memory.work
     item = _find(items, given.task_id)
     if item is None:
-        text = f"Task {shown_id(given.task_id)} was not found."
-        missing = {"success": False, "taskId": given.task_id, "updatedFields": [], "error": text}
-        return ToolResult(text, structured=missing)
+        text = _missing(given.task_id)
+        told = {"success": False, "taskId": given.task_id, "updatedFields": [], "error": text}
+        return ToolResult(text, structured=told)
     after = _checked(_updated(item, given))
     fields = _changed_fields(item, after, given)
     changed = {item.id: after}
@@ -153,8 +164,7 @@ async def task_get_tool(given: GetInput, context: ToolContext) -> ToolResult:
     items = context.memory.work
     item = _find(items, given.task_id)
     if item is None:
-        text = f"Task {shown_id(given.task_id)} was not found."
-        return ToolResult(text, structured={"task": None})
+        return ToolResult(_missing(given.task_id), structured={"task": None})
     waits_for, holds_up = open_blockers(item, items), blocked(item, items)
     lines = [
         f"Task #{item.id}: {item.subject}",
@@ -179,6 +189,10 @@ def _find(items: Items, task_id: str) -> WorkItem | None:
     return None if item is None or item.status == "deleted" else item
 
 
+def _missing(task_id: str) -> str:
+    return f"Task {shown_id(task_id)} was not found."
+
+
 def _checked(item: WorkItem) -> WorkItem:
     size = len(str(item.to_json()))
     if size > MOST_CHARS:
@@ -187,33 +201,19 @@ def _checked(item: WorkItem) -> WorkItem:
 
 
 def _updated(item: WorkItem, given: UpdateInput) -> WorkItem:
+    plain = {name: getattr(given, name) for name in _PLAIN if getattr(given, name) is not None}
     metadata = {**item.metadata, **(given.metadata or {})}
-    return replace(
-        item,
-        subject=item.subject if given.subject is None else given.subject,
-        description=item.description if given.description is None else given.description,
-        active_form=item.active_form if given.active_form is None else given.active_form,
-        owner=item.owner if given.owner is None else given.owner,
-        status=item.status if given.status is None else given.status,
-        metadata={name: value for name, value in metadata.items() if value is not None},
-    )
+    kept = {name: value for name, value in metadata.items() if value is not None}
+    return replace(item, **plain, metadata=kept)
 
 
 def _changed_fields(item: WorkItem, after: WorkItem, given: UpdateInput) -> list[str]:
     """Name what changed. Edges count as soon as they are named."""
     if after.status == "deleted":
         return ["deleted"]
-    names = {
-        "subject": after.subject != item.subject,
-        "description": after.description != item.description,
-        "activeForm": after.active_form != item.active_form,
-        "owner": after.owner != item.owner,
-        "metadata": after.metadata != item.metadata,
-        "status": after.status != item.status,
-        "blocks": bool(given.add_blocks),
-        "blockedBy": bool(given.add_blocked_by),
-    }
-    return [name for name, is_changed in names.items() if is_changed]
+    changed = [told for name, told in _TOLD.items() if getattr(after, name) != getattr(item, name)]
+    edges = {"blocks": given.add_blocks, "blockedBy": given.add_blocked_by}
+    return [*changed, *(name for name, ids in edges.items() if ids)]
 
 
 def _linked(
