@@ -94,6 +94,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "mcp:control": Requirement(
         "Servers are looked at, reconnected and switched from any host.", "issue 7"
     ),
+    "mcp:prompts": Requirement(
+        "A server's prompts are commands, and its instructions reach the model once.", "tools 11.1"
+    ),
     "mcp:real": Requirement("Servers of other people work.", "issue 7"),
     # -- structured output --------------------------------------------------------------------
     "output:success": Requirement(

@@ -1,7 +1,8 @@
 """The first step of a run: take its prompts in, or carry out the command that they are."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 
 from app.agent.command import CLEAR, COMPACT, local_command
 from app.agent.compact_command import Asked, compact_by_command
@@ -13,6 +14,7 @@ from app.agent.results import note_entry
 from app.agent.start_step import opening, shell_cwd
 from app.agent.state import Advance, LoopState
 from app.agent.steps import cut_of
+from app.domain.mcp import Readiness
 from app.domain.messages import Prompt
 
 GO_ON_TEXT = (
@@ -28,13 +30,25 @@ def goes_on_after_answer(prompts: Sequence[Prompt], state: LoopState) -> bool:
     return not prompts and state.run.follows is None and not state.awaits_model
 
 
+def _words_of(servers: Readiness, state: LoopState) -> Mapping[str, str]:
+    """Give what servers say of their use: as first heard, or with tools that were accepted since."""
+    known = state.briefing.servers
+    return {
+        name: text
+        for name, text in servers.instructions.items()
+        if name not in known or name in servers.pins
+    }
+
+
 async def begin(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
     """Journal `init`, the briefing and every prompt that waits for the run, in one batch.
 
     A command that can be carried out is the whole run.
     """
     prompts = await effects.inbox.take(steers=False)
+    servers = effects.servers.readiness()
     briefing = await effects.place.look(state.briefing, shell_cwd(state))
+    briefing = replace(briefing, servers=_words_of(servers, state))
     command = local_command(prompts)
     if command is None:
         is_asked = not goes_on_after_answer(prompts, state)
@@ -42,7 +56,7 @@ async def begin(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
         yield await open_run(prompts, briefing, state, effects, also=go_on)
     elif command.name == COMPACT and cut_of(state, is_asked=True) is None:
         texts = await expanded(prompts, briefing.skills, state, effects)
-        servers, specs = effects.servers.readiness(), effects.tools.specs()
+        specs = effects.tools.specs()
         yield state.after(opening(prompts, state, specs, effects, briefing, texts, servers))
     elif command.name == COMPACT:
         asked = Asked(prompts, command.arguments, briefing)

@@ -227,6 +227,10 @@ class Servers(Protocol):
         """Begin to connect one anew; say whether there is one of this name."""
         ...
 
+    async def prompt(self, name: str, arguments: str) -> str | None:
+        """Give what a prompt of a server says, by the name of its command; None if there is none."""
+        ...
+
 
 class NoServers:
     """Of a run that has none."""
@@ -243,6 +247,10 @@ class NoServers:
     async def reconnect(self, name: str) -> bool:
         del name
         return False
+
+    async def prompt(self, name: str, arguments: str) -> str | None:
+        del name, arguments
+        return None
 
 
 class Previews(Protocol):

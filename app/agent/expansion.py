@@ -15,6 +15,7 @@ from app.agent.command import LOCAL_COMMANDS, said_by
 from app.agent.effects import Effects
 from app.agent.state import LoopState
 from app.domain.briefing import News
+from app.domain.mcp import PREFIX
 from app.domain.messages import Prompt
 from app.domain.skills import SkillNote
 from app.domain.tools import ToolCall, ToolResult
@@ -68,7 +69,11 @@ async def _expanded(
     texts = [text]
     if command := _COMMAND.fullmatch(text):
         name, arguments = command[1], (command[2] or "").strip()
-        body = await effects.place.command(name, arguments)
+        body = (
+            await effects.servers.prompt(name, arguments)
+            if name.startswith(PREFIX)
+            else await effects.place.command(name, arguments)
+        )
         if body is not None:
             text = await _with_outputs(body, state, effects)
             texts = [_told(name, arguments), text]

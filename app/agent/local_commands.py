@@ -31,7 +31,14 @@ def clear(prompt: Prompt, briefing: Briefing, state: LoopState, effects: Effects
     )
     before = (Entry.of(reset, {CLEARED: CARRIED.dump(state)}), tasks_changed(state, effects))
     state = state.apply(Batch(before))
-    opened = opening((prompt,), state, effects.tools.specs(), effects, briefing)
+    opened = opening(
+        (prompt,),
+        state,
+        effects.tools.specs(),
+        effects,
+        briefing,
+        servers=effects.servers.readiness(),
+    )
     ended = result_batch(state.apply(opened), effects, local_command=CLEAR)
     return replace(
         ended,
@@ -45,7 +52,14 @@ def answer(
     name: str, prompt: Prompt, briefing: Briefing, state: LoopState, effects: Effects
 ) -> Batch:
     """Tell a user what a command asks for. No model sees the question or the answer."""
-    opened = opening((prompt,), state, effects.tools.specs(), effects, briefing)
+    opened = opening(
+        (prompt,),
+        state,
+        effects.tools.specs(),
+        effects,
+        briefing,
+        servers=effects.servers.readiness(),
+    )
     state = state.apply(opened)
     text = context_text(state, effects) if name == CONTEXT else cost_text(state)
     told = synthetic_entry(text, "end_turn", state, effects)

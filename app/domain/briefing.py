@@ -27,10 +27,13 @@ class News:
     """Names of tools that can be loaded from now on."""
     tools_gone: tuple[str, ...] = ()
     """Names of those that cannot any more, or need not."""
+    servers: Mapping[str, str] = field(default_factory=dict)
+    """What MCP servers say of their use, new or otherwise than before, by the server's name."""
 
     def __bool__(self) -> bool:
         is_placed = self.environment is not None or self.skills is not None
-        return is_placed or any((self.files, self.gone, self.tools, self.tools_gone))
+        told = (self.files, self.gone, self.tools, self.tools_gone, self.servers)
+        return is_placed or any(told)
 
     def to_json(self) -> dict[str, Any]:
         """Give the form stored in the journal's private `facts` column."""
@@ -40,6 +43,7 @@ class News:
             "gone": self.gone,
             **({"tools": self.tools} if self.tools else {}),
             **({"tools_gone": self.tools_gone} if self.tools_gone else {}),
+            **({"servers": dict(self.servers)} if self.servers else {}),
         }
         if self.skills is not None:
             json["skills"] = [note.to_json() for note in self.skills]
@@ -56,6 +60,7 @@ class News:
             None if skills is None else tuple(map(SkillNote.from_json, skills)),
             tuple(value.get("tools", ())),
             tuple(value.get("tools_gone", ())),
+            value.get("servers", {}),
         )
 
 
@@ -71,6 +76,8 @@ class Briefing:
     """Skills and commands that can be loaded."""
     tools: tuple[str, ...] = ()
     """Names of the tools that ToolSearch can load."""
+    servers: Mapping[str, str] = field(default_factory=dict)
+    """What MCP servers say of their use, by the server's name. One that is away stays told of."""
 
     def since(self, older: "Briefing") -> News:
         """Give what this briefing says beyond `older`."""
@@ -82,6 +89,7 @@ class Briefing:
             None if self.skills == older.skills else self.skills,
             tuple(name for name in self.tools if name not in older.tools),
             tuple(name for name in older.tools if name not in self.tools),
+            {name: text for name, text in self.servers.items() if older.servers.get(name) != text},
         )
 
     def unknown(self, told: News) -> News:
@@ -91,7 +99,8 @@ class Briefing:
         skills = None if told.skills == self.skills else told.skills
         tools = tuple(name for name in told.tools if name not in self.tools)
         environment = None if is_known else told.environment
-        return News(environment, files, told.gone, skills, tools, told.tools_gone)
+        servers = {n: text for n, text in told.servers.items() if self.servers.get(n) != text}
+        return News(environment, files, told.gone, skills, tools, told.tools_gone, servers)
 
     def plus(self, news: News) -> "Briefing":
         """Give the briefing after `news`."""
@@ -99,4 +108,10 @@ class Briefing:
         environment = self.environment if news.environment is None else news.environment
         skills = self.skills if news.skills is None else news.skills
         tools = (*(name for name in self.tools if name not in news.tools_gone), *news.tools)
-        return Briefing(environment, {**kept, **news.files}, skills, tuple(dict.fromkeys(tools)))
+        return Briefing(
+            environment,
+            {**kept, **news.files},
+            skills,
+            tuple(dict.fromkeys(tools)),
+            {**self.servers, **news.servers},
+        )

@@ -250,3 +250,5 @@ class Readiness:
     """Why the run cannot begin: a sentence for each required server that it does not have."""
     pins: Mapping[str, ServerPin] = field(default_factory=dict)
     """What the session has to remember from now on: new pins, by the server's name."""
+    instructions: Mapping[str, str] = field(default_factory=dict)
+    """What servers say of their use, by the server's name."""

@@ -25,6 +25,7 @@ from app.mcp.ending import Ending, Link
 from app.mcp.listing import (
     MAX_INSTRUCTIONS,
     MAX_PAGES,
+    MAX_PROMPT,
     MAX_PROMPTS,
     MAX_RESOURCES,
     MAX_TOOLS,
@@ -32,6 +33,7 @@ from app.mcp.listing import (
     ListedTool,
     Listing,
 )
+from app.mcp.results import texts_of
 from app.mcp.screen import Screened
 
 log = logging.getLogger(__name__)
@@ -112,9 +114,13 @@ class Connection:
         """Read a resource. Raises `ToolFailed`."""
         return await self._ask(f"the resource {uri}", lambda c: c.read_resource(uri))
 
-    async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
-        """Get a prompt. Raises `ToolFailed`."""
-        return await self._ask(f"the prompt {name}", lambda c: c.get_prompt(name, dict(arguments)))
+    async def prompt_text(self, name: str, arguments: Mapping[str, str]) -> str:
+        """Give the words of a prompt. Raises `ToolFailed`."""
+        answer = await self._ask(
+            f"the prompt {name}", lambda c: c.get_prompt(name, dict(arguments))
+        )
+        text = "\n\n".join(texts_of(answer.messages))
+        return printable(text)[:MAX_PROMPT]
 
     async def _ask(self, what: str, ask: Callable[[Client], Awaitable[T]]) -> T:
         if self.state == "disabled":

@@ -8,7 +8,9 @@ MAX_TOOLS = 300
 MAX_PROMPTS = 100
 MAX_RESOURCES = 1_000
 MAX_PAGES = 50
-MAX_INSTRUCTIONS = 4_000
+MAX_PROMPT = 100_000
+"""Characters of what a prompt says."""
+MAX_INSTRUCTIONS = 2_000
 """Characters; what is longer is cut."""
 
 

@@ -19,6 +19,8 @@ from app.domain.mcp import (
     StdioServer,
     tool_name,
 )
+from app.errors import ToolFailed
+from app.mcp.listing import ListedPrompt
 from app.mcp.offer import Offer, judge
 from app.mcp.variables import HeaderVariables
 from app.sandbox.driver import Channel, Command, Limits, Sandbox
@@ -77,7 +79,7 @@ class Servers:
         self._connections: dict[str, Connection] = {}
         self._offers: dict[str, Offer] = {}
         self._pins: dict[str, ServerPin] = {}
-        self._unsaved: set[str] = set()
+        self._known: Mapping[str, ServerPin] = {}
         self._told: tuple[ServerStatus, ...] = ()
         self._package: ModuleType | None = None
         self._errands: set[asyncio.Task[None]] = set()
@@ -88,7 +90,7 @@ class Servers:
         """Connect, and wait: for required servers until they are ready or failed."""
         if not self._servers or self._connections:
             return
-        self._pins = dict(pins)
+        self._known, self._pins = pins, dict(pins)
         self._connections = await self._made()
         for name, connection in self._connections.items():
             if self._servers[name].enabled:
@@ -168,7 +170,26 @@ class Servers:
             for status in statuses
             if self._servers[status.name].required and status.state != "connected"
         )
-        return Readiness(statuses, missing, self.new_pins())
+        instructions = {
+            name: connection.listing.instructions
+            for name, connection in self._connections.items()
+            if connection.state == "connected" and connection.listing.instructions
+        }
+        return Readiness(statuses, missing, self.new_pins(self._known), instructions)
+
+    async def prompt(self, name: str, arguments: str) -> str | None:
+        """Give what a prompt of a server says; None when there is none of this name."""
+        for server, connection in self._connections.items():
+            for prompt in connection.listing.prompts:
+                if connection.state == "connected" and tool_name(server, prompt.name) == name:
+                    return await self._said(connection, prompt, arguments)
+        return None
+
+    async def _said(self, connection: "Connection", prompt: ListedPrompt, arguments: str) -> str:
+        try:
+            return await connection.prompt_text(prompt.name, given_to(prompt, arguments))
+        except ToolFailed as error:
+            return f"(The prompt {prompt.name} of {connection.name} was not given: {error.message})"
 
     def statuses(self) -> Iterator[ServerStatus]:
         """Say how each server stands."""
@@ -200,11 +221,9 @@ class Servers:
         self._told = now
         return (ServiceEvent(MCP_STATUS, {"servers": [status.to_json() for status in now]}),)
 
-    def new_pins(self) -> Mapping[str, ServerPin]:
-        """Give what the session has to remember, and does not yet. Given once."""
-        new = {name: self._pins[name] for name in sorted(self._unsaved)}
-        self._unsaved.clear()
-        return new
+    def new_pins(self, known: Mapping[str, ServerPin]) -> Mapping[str, ServerPin]:
+        """Give what the session has to remember beyond what it does."""
+        return {name: pin for name, pin in self._pins.items() if known.get(name) != pin}
 
     # -- what is offered ------------------------------------------------------------------
 
@@ -249,10 +268,7 @@ class Servers:
                 accepted=server.accept_tools,
                 taken=self._taken | others,
             )
-            self._offers[name] = offer
-            if offer.pin != pin:
-                self._pins[name] = offer.pin
-                self._unsaved.add(name)
+            self._offers[name], self._pins[name] = offer, offer.pin
         self.generation += 1
 
     # -- connections ----------------------------------------------------------------------
@@ -287,6 +303,13 @@ class Servers:
         return self._sandbox.start(
             ["bash"], cwd=self._cwd, limits=Limits(wall_s=_LIFE_S), script=script, channel=channel
         )
+
+
+def given_to(prompt: ListedPrompt, arguments: str) -> dict[str, str]:
+    """Put words behind a prompt's name into its arguments, in their order; the last gets the rest."""
+    count = len(prompt.arguments)
+    words = arguments.split(maxsplit=max(count - 1, 0)) if count else []
+    return dict(zip(prompt.arguments, words, strict=False))
 
 
 def _package() -> ModuleType:

@@ -48,5 +48,5 @@ class ServedToolbox:
 
     async def call(self, call: ToolCall, memory: ToolMemory) -> ToolResult:
         result = await self._tools.call(call, memory)
-        pins = self._servers.new_pins()
+        pins = self._servers.new_pins(memory.servers)
         return replace(result, facts=replace(result.facts, servers=pins)) if pins else result

@@ -165,6 +165,32 @@ async def test_servers_that_may_not_be_reached_are_refused_with_their_field(
                 assert error["pointer"] == f"/options/mcp_servers/a~1b/{pointer}"
 
 
+@pytest.mark.requirement("mcp:prompts")
+async def test_prompts_of_a_server_are_commands_and_its_words_reach_the_model(
+    make_settings: MakeSettings, messages_api: MessagesApi, database_url: str
+) -> None:
+    del database_url
+    settings = make_settings(egress={"private_hosts": ["127.0.0.1"]})
+    async with mcp_site() as site, host(settings) as service:
+        servers = {"s": {"type": "http", "url": site.url()}}
+        run = await start(service.client, "/mcp__s__greet Ada Lovelace", mcp_servers=servers)
+        await finished(service.client, run["id"])
+        session_id = run["session_id"]
+        init, prompt, *_ = await messages(service.client, session_id)
+        assert "mcp__s__greet" in init["slash_commands"]
+        assert prompt["message"]["content"] == "/mcp__s__greet Ada Lovelace"
+        said = str(messages_api.requests[-1].body["messages"])
+        assert "Please greet Ada Lovelace." in said
+        assert "# s\\n\\nAsk nicely." in said
+        again = await start(
+            service.client, "/mcp__s__nothing", session_id=session_id, mcp_servers=servers
+        )
+        await finished(service.client, again["id"])
+        said = str(messages_api.requests[-1].body["messages"])
+        assert "/mcp__s__nothing, which is no command here" in said
+        assert said.count("Ask nicely.") == 1  # nothing is told twice
+
+
 async def control(service: Host, session_id: str, **body: Any) -> Json:
     answer = await service.client.post(f"/v1/sessions/{session_id}/control", json=body)
     assert answer.status_code == 200, answer.text
