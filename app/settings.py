@@ -211,6 +211,14 @@ class LimitSettings(_Group):
     structured_output_attempts: Count = 5
     """Failed attempts at structured output after which a run ends with
     `error_max_structured_output_retries`."""
+    agents_depth: Annotated[int, Field(ge=0, le=10)] = 3
+    """How deep subagents may begin others. 0: there are none."""
+    agents_at_once: Annotated[int, Field(ge=1, le=64)] = 8
+    """Subagents of a run that work at the same time, on each depth."""
+    agents_a_run: Count = 100
+    """Subagents that a run may begin."""
+    agent_max_turns: Count = 200
+    """Rounds of tool use of a subagent: the default, and the most that a definition can set."""
     max_body_bytes: Count = 10_000_000
     """Largest request body."""
 

@@ -183,6 +183,39 @@ REQUIREMENTS: dict[str, Requirement] = {
     "loop:resume": Requirement(
         "A run resumed from any stored prefix ends as the uninterrupted one.", "ours"
     ),
+    "loop:subagent": Requirement(
+        "A subagent sees its prompt and the project; only its last words return.", "B14"
+    ),
+    "loop:subagent-messages": Requirement(
+        "Its calls are shown with `parent_tool_use_id`; all of it is in its transcript.",
+        "loop 13.2",
+    ),
+    "loop:forward-subagent-text": Requirement(
+        "Its text is shown where that is asked for.", "loop 13.2"
+    ),
+    "loop:subagent-parallel": Requirement(
+        "Subagents of one response work side by side, and may begin others.", "loop 13.2"
+    ),
+    "loop:subagent-cost": Requirement(
+        "`usage` is the main thread's; cost and `modelUsage` are the tree's.", "loop 13.5"
+    ),
+    "loop:subagent-resume": Requirement(
+        "A host's death in the middle of a subagent: it goes on as its parent does.", "ADR 16"
+    ),
+    "loop:subagent-budget": Requirement(
+        "The budget covers all threads; subagents that wait are refused at the cap.", "B8"
+    ),
+    "loop:subagent-unknown": Requirement(
+        "A call that begins no subagent says why, and which kinds there are.", "loop 13.1"
+    ),
+    "loop:subagent-depth": Requirement("Nesting and number of subagents are bounded.", "ours"),
+    "loop:subagent-ends": Requirement(
+        "However a subagent ends, its call has a result that says so.", "loop 13.2"
+    ),
+    "loop:subagent-permissions": Requirement(
+        "A subagent never has more than its parent; what it is denied the parent lists.", "ours"
+    ),
+    "loop:subagent-cancel": Requirement("A cancel reaches every thread.", "field P13"),
     "loop:compaction": Requirement(
         "Near the window's end a summary takes the place of older messages; the newest stay.",
         "B15",
@@ -358,6 +391,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "field:P09": Requirement("What is asked is seen by any client.", "field P09"),
     "field:P10": Requirement("Costs of runs add up to their session's.", "field P10"),
+    "field:P11": Requirement(
+        "A budget that is crossed inside a subagent ends in a result.", "field P11"
+    ),
     "field:P12": Requirement("A silent model ends in a result.", "field P12"),
     "field:P13": Requirement("Stop reaches tools, their children and the model.", "field P13"),
     "field:P14": Requirement("A killed host leaves no orphans.", "field P14"),

@@ -13,6 +13,7 @@ from app.agent.hook_memory import HOOK
 from app.agent.sound import sendable
 from app.agent.structured import NO_CALL, OUTPUT_FACT, raw_input
 from app.agent.task_fold import TASK_NOTICE, tasks_after
+from app.agent.thread_facts import LAUNCHED, OF_THREAD, THREAD
 from app.compaction.sizes import message_tokens
 from app.domain.blocks import (
     Block,
@@ -55,9 +56,11 @@ EMPTY_RESPONSE = "empty_response"
 """Fact on the nudge that follows a response without content: the response itself is no row."""
 MISSING_SERVERS = "missing_servers"
 """Fact on `init`: why the run cannot begin, a sentence for each required server it does not have."""
+_NO_FIELDS = ("_carrier", "_drafts", "_new_state")
 _STAYS = frozenset(
     (
-        *("_carrier", "run", "context", "briefing", "head", "calls", "call_ids", "results"),
+        *_NO_FIELDS,
+        *("run", "context", "briefing", "head", "calls", "call_ids", "results"),
         *("notes", "newer", "used_tokens", "has_summary", "dropped_tokens", "memory", "tasks"),
     )
 )
@@ -72,6 +75,8 @@ class Draft:
 
     def __init__(self, state: "LoopState", carrier: Carrier) -> None:
         self._carrier = carrier
+        self._drafts: dict[str, Draft] = {}
+        self._new_state = type(state)
         self.run = state.run
         self.context = list(state.context)
         self.briefing = state.briefing
@@ -102,6 +107,10 @@ class Draft:
         self.last_text = state.last_text
         self.output = state.output
         self.denials = state.denials
+        self.threads = dict(state.threads)
+        self.uses = state.uses
+        self.spawned = state.spawned
+        self.others_usd = state.others_usd
         self.unsure = state.unsure
         self.ttft_ms = state.ttft_ms
         self.client_uuids = state.client_uuids
@@ -117,20 +126,30 @@ class Draft:
 
     def fields(self) -> dict[str, Any]:
         """Give the fields of the state; the draft is not used afterwards."""
+        for key, draft in self._drafts.items():
+            self.threads[key] = self._new_state(**draft.fields())
         values = vars(self)
-        del values["_carrier"]
+        for name in _NO_FIELDS:
+            del values[name]
         values["context"] = tuple(self.context)
         return values
 
     def enter(self, fresh: "LoopState") -> None:
         """Begin another run: the conversation stays, counters restart as `fresh` has them."""
         hooks = self.hooks.entered()
+        self._drafts.clear()
         for name in vars(self).keys() - _STAYS:
             setattr(self, name, getattr(fresh, name))
+        self.threads = {}
         self.hooks = hooks
 
     def record(self, message: Message, facts: Mapping[str, Any] | None) -> None:
         """Take one journalled message in."""
+        if facts and (key := facts.get(THREAD)):
+            for heard in facts.get(HOOK, ()):  # it waited for a message, and came with this one
+                self.hear_hook(heard)
+            self._record_in(key, message, facts.get(OF_THREAD))
+            return
         if facts:
             self._remember(facts)
         match message:
@@ -148,6 +167,33 @@ class Draft:
             case _:
                 self._noted(message, facts)
 
+    def _record_in(self, key: str, message: Message, facts: Mapping[str, Any] | None) -> None:
+        """Take a message of a subagent in; one whose call is answered says nothing more."""
+        if key not in self._drafts:
+            if key not in self.threads:
+                return
+            self._drafts[key] = Draft(self.threads[key], self._carrier)
+        draft = self._drafts[key]
+        denials, spawned = len(draft.denials), draft.spawned
+        draft.record(message, facts)
+        self.denials = (*self.denials, *draft.denials[denials:])
+        self.spawned += draft.spawned - spawned
+
+    def _launch(self, launched: Mapping[str, Any]) -> None:
+        """Begin a subagent's conversation: it knows the place, and nothing of this one."""
+        self.spawned += 1
+        self.threads[launched["call_id"]] = self._new_state(
+            self.run.of_thread(launched),
+            briefing=self.briefing,
+            head=opening_blocks(self.briefing),
+            memory=ToolMemory(cwd=self.memory.cwd),
+            has_started=True,
+        )
+
+    def _answer_thread(self, key: str) -> None:
+        self._drafts.pop(key, None)
+        self.threads.pop(key, None)
+
     def _noted(self, message: Message, facts: Mapping[str, Any] | None) -> None:
         """Take in what tells how the run is getting on."""
         match message:
@@ -157,6 +203,8 @@ class Draft:
                 self.fallback, self.failures = message.fallback_model, ()
                 if facts and facts.get(OUTPUT_FACT) == "retracted":
                     self.output = replace(self.output, is_retracted=True)
+            case TaskStartedMessage() if facts and LAUNCHED in facts:
+                self._launch(facts[LAUNCHED])
             case TaskStartedMessage() | TaskNotificationMessage():
                 self.tasks = tasks_after(self.tasks, message, facts)
             case RateLimitEvent():
@@ -217,6 +265,7 @@ class Draft:
             self.rounds += not self.calls
             self.calls = (*self.calls, block)
             self.call_ids |= {block.id}
+            self.uses = {**self.uses, block.name: self.uses.get(block.name, 0) + 1}
             self.pauses = 0
         elif isinstance(block, TextBlock):
             self.last_text = block.text
@@ -275,6 +324,7 @@ class Draft:
         for block in _blocks(message):
             if isinstance(block, ToolResultBlock):
                 self.results[block.tool_use_id] = encode_block(block)
+                self._answer_thread(block.tool_use_id)
                 if attempt is not None:
                     self._attempted(attempt, block)
             elif facts.get("steered") and isinstance(block, TextBlock):

@@ -7,8 +7,9 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from app.domain.agents import AgentDefinition
 from app.domain.briefing import Briefing, News
 from app.domain.hooks import HookEvent, HookOutcome, Surroundings
 from app.domain.journal import ServiceEvent
@@ -28,6 +29,9 @@ from app.domain.thinking import Abilities
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
 from app.domain.usage import LedgerRow, ModelLimits, Usage
 from app.permissions.decision import Verdict
+
+if TYPE_CHECKING:
+    from app.agent.subagents import Tree
 
 
 class Model(Protocol):
@@ -321,6 +325,57 @@ class Clock(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class AgentLimits:
+    """How far subagents go."""
+
+    depth: int = 3
+    """Below the main conversation."""
+    at_once: int = 8
+    """On each depth, so that those that wait for others cannot hold all places."""
+    a_run: int = 100
+    """All in all."""
+    max_turns: int = 200
+    """Rounds of tool use of one whose definition sets none; the most that a definition can set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """The part of the world that a subagent has for itself."""
+
+    place: Place
+    previews: Previews
+
+
+class Agents(Protocol):
+    """The subagents that a run may begin."""
+
+    @property
+    def limits(self) -> AgentLimits: ...
+
+    @property
+    def definitions(self) -> Mapping[str, AgentDefinition]:
+        """Kinds of subagents by name, in a stable order."""
+        ...
+
+    @property
+    def tools(self) -> Toolbox:
+        """The tools of all subagents: nothing of them is left in the background."""
+        ...
+
+    def model(self, name: str) -> str | None:
+        """Give the id of a model by its name or alias; None when nobody serves it."""
+        ...
+
+    def aside(self, call_id: str) -> Aside:
+        """Give what the subagent of a call has for itself. The same as long as the run is driven."""
+        ...
+
+    def partials(self) -> Mapping[str, PartialResponse]:
+        """Give what came of open messages of subagents, by call."""
+        ...
+
+
 class Stamps(Protocol):
     """What it takes to write messages: time, ids and prices, but no reach into the world."""
 
@@ -347,5 +402,8 @@ class Effects:
     models: Models
     clock: Clock
     side: SideModel
+    agents: Agents
     desk: Desk = NoDesk()
     servers: Servers = field(default_factory=NoServers)
+    tree: "Tree | None" = None
+    """Of a subagent: what it shares with the others that its step has begun."""

@@ -23,7 +23,7 @@ def budget_warnings(ledger: tuple[LedgerRow, ...], state: LoopState) -> tuple[Se
 
     Of no use, and so left out, once the budget is spent, or with the answer that ends the run.
     """
-    budget, before = state.run.options.max_budget_usd, state.spend.cost_usd
+    budget, before = state.run.options.max_budget_usd, state.spent_usd
     spent = before + sum((row.cost_usd or Decimal(0) for row in ledger), Decimal(0))
     if budget is None or spent >= budget:
         return ()
@@ -45,7 +45,7 @@ def budget_warnings(ledger: tuple[LedgerRow, ...], state: LoopState) -> tuple[Se
 def usage_snapshot(ledger: tuple[LedgerRow, ...], state: LoopState) -> tuple[ServiceEvent, ...]:
     """Tell every few responses what the run has used so far; `state` is that before the response."""
     turns = state.responses + 1
-    if turns % SNAPSHOT_EVERY:
+    if turns % SNAPSHOT_EVERY or state.run.thread is not None:
         return ()
     spend = state.spend
     for row in ledger:

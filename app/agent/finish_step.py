@@ -1,6 +1,6 @@
 """The end of a run: its result message and its outcome, in one batch."""
 
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Collection, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Literal
@@ -12,6 +12,7 @@ from app.agent.results import LOST_TEXT, note_entry, result_entry, status_entry,
 from app.agent.state import Advance, LoopState
 from app.agent.steps import Cause
 from app.agent.structured import raw_input
+from app.agent.thread_rows import row_of_thread, threads_killed
 from app.domain.blocks import TextBlock, ToolUseBlock
 from app.domain.journal import Batch, Entry
 from app.domain.messages import (
@@ -30,6 +31,7 @@ from app.domain.usage import LedgerRow, Spend, Usage
 
 INTERRUPTED_TEXT = "The user stopped the run before this call finished; its effect is unknown."
 UNSTARTED_TEXT = "The user stopped the run before this call began, so it did nothing."
+NOTHING_OPEN: Mapping[str, PartialResponse] = {}
 INTERRUPT_MARKER = "[Request interrupted by user]"
 INTERRUPT_MARKER_TOOLS = "[Request interrupted by user for tool use]"
 
@@ -152,11 +154,13 @@ def interrupted(
     *,
     end_reason: EndReason = "cancelled",
     partial: PartialResponse | None = None,
+    asides: Mapping[str, PartialResponse] = NOTHING_OPEN,
     begun: Collection[str] = (),
 ) -> Batch:
     """End a run that its client cancelled (loop 5).
 
-    `begun` names the calls that were running; calls of a lost attempt may have run too.
+    `begun` names the calls that were running; calls of a lost attempt may have run too. `asides`:
+    responses to subagents, by call, which were cut as well.
 
     Text of a cut response is kept as an aborted block, and what it cost is estimated; open calls
     are closed with a rejection; then comes the marker.
@@ -164,6 +168,9 @@ def interrupted(
     open_calls = state.open_calls
     marker = INTERRUPT_MARKER_TOOLS if open_calls else INTERRUPT_MARKER
     ledger = (row_of_cut(partial, effects),) if partial else lost_summary(state, effects)
+    ledger += tuple(
+        row_of_thread(row_of_cut(cut, effects), call_id) for call_id, cut in asides.items()
+    )
     return result_batch(
         state.apply(Batch(ledger=ledger)),
         effects,
@@ -175,6 +182,7 @@ def interrupted(
         before=(
             *_aborted(partial, state, effects),
             *(_rejection(call, state, effects, begun) for call in open_calls),
+            *threads_killed(open_calls, state, effects),
             note_entry(marker, state, effects),
         ),
     )
@@ -194,9 +202,12 @@ def abandoned(state: LoopState, effects: Stamps, *, end_reason: EndReason, why: 
         end_reason=end_reason,
         errors=(why,),
         has_stop_reason=end_reason != "worker_lost",
-        before=tuple(
-            result_entry(call.id, ToolResult(LOST_TEXT, is_error=True), state, effects)
-            for call in state.open_calls
+        before=(
+            *threads_killed(state.open_calls, state, effects),
+            *(
+                result_entry(call.id, ToolResult(LOST_TEXT, is_error=True), state, effects)
+                for call in state.open_calls
+            ),
         ),
     )
 
@@ -323,7 +334,7 @@ def _by_model(spend: Spend, effects: Stamps) -> dict[str, WireModelUsage]:
 def _rejection(
     call: ToolUseBlock, state: LoopState, effects: Stamps, begun: Collection[str]
 ) -> Entry:
-    may_have_run = call.id in begun or call.id in state.unsure
+    may_have_run = call.id in begun or call.id in state.unsure or call.id in state.threads
     result = ToolResult(INTERRUPTED_TEXT if may_have_run else UNSTARTED_TEXT, is_error=True)
     return result_entry(call.id, result, state, effects, rejected_by="user")
 

@@ -1,6 +1,6 @@
 """The loop: decide, perform, hand over what becomes durable, repeat."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import assert_never
 
@@ -33,15 +33,23 @@ from app.agent.tool_step import refuse_tools, run_tools
 from app.domain.journal import Batch
 
 
-async def run_agent(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
+def _unchanged(state: LoopState) -> LoopState:
+    return state
+
+
+async def run_agent(
+    state: LoopState, effects: Effects, learn: Callable[[LoopState], LoopState] = _unchanged
+) -> AsyncGenerator[Advance]:
     """Drive a run from `state` to its result, and to the suggestion after it if one is wanted.
 
     The caller stores each batch before asking for the next: no tool runs before the message
     that asked for it is durable. To resume, fold the journal and call again. Closing the
-    generator stops tools and the model request that are under way.
+    generator stops tools and the model request that are under way. `learn` gives what the state
+    learns from elsewhere before each step.
     """
     await effects.servers.settle(state.memory.servers)
     while not state.is_over:
+        state = learn(state)
         is_told = state.has_started and state.result is None
         if is_told and (events := effects.servers.news()):
             yield state.after(Batch(events=tuple(events)))
@@ -72,7 +80,7 @@ def perform(step: Step, state: LoopState, effects: Effects) -> AsyncGenerator[Ad
         case Compact():
             return compact(state, effects)
         case RunTools(calls):
-            return run_tools(calls, state, effects)
+            return run_tools(calls, state, effects, run_agent)
         case RefuseTools(calls, why):
             return refuse_tools(calls, why, state, effects)
         case Nudge():

@@ -12,6 +12,7 @@ from app.agent.hook_points import with_hook
 from app.agent.notices import opening_notices
 from app.agent.offer import deferred_names, on_offer
 from app.agent.state import LoopState
+from app.domain.agents import AGENT_ALIAS
 from app.domain.briefing import Briefing
 from app.domain.journal import Batch, Entry
 from app.domain.mcp import Readiness
@@ -115,7 +116,8 @@ def _init(
         session_id=run.session_id,
         uuid=effects.clock.uuid(),
         cwd=shell_cwd(state),
-        tools=[spec.name for spec in tools],
+        tools=[AGENT_ALIAS if spec.agents else spec.name for spec in tools],
+        agents=[name for spec in tools for name in spec.agents],
         mcp_servers=[
             {"name": status.name, "status": status.state, "source": "options"}
             for status in servers.statuses

@@ -18,47 +18,18 @@ from app.agent.carried import Carrier
 from app.agent.conversation import said_so_far
 from app.agent.draft import Draft
 from app.agent.hook_memory import HookMemory, Pending
-from app.agent.retries import RetryRules
+from app.agent.run_info import RunInfo as RunInfo
 from app.agent.structured import NO_CALL, OUTPUT_TOOL, Output
 from app.compaction.sizes import blocks_tokens
-from app.compaction.window import Window
 from app.domain.blocks import ToolUseBlock
 from app.domain.briefing import Briefing
 from app.domain.journal import Batch
 from app.domain.messages import ResultMessage
 from app.domain.model import ContextMessage
 from app.domain.notices import RateLimitInfo
-from app.domain.options import AgentOptions
 from app.domain.tasks import BackgroundTask
 from app.domain.tools import ToolMemory
 from app.domain.usage import Spend
-
-
-@dataclass(frozen=True, slots=True)
-class RunInfo:
-    """What a run is given: fixed for its whole life."""
-
-    session_id: str
-    run_id: str
-    options: AgentOptions
-    """Effective: model resolved, limits filled in."""
-    cwd: str = "/workspace"
-    api_key_source: str = "none"
-    version: str = ""
-    sandbox: str = "bubblewrap"
-    retries: RetryRules = field(default_factory=RetryRules)
-    max_output_attempts: int = 5
-    """Failed attempts at structured output after which the run ends."""
-    window: Window = Window(200_000)
-    """Of the run's model."""
-    elapsed_ms: int = 0
-    """Of earlier attempts of the run, since its first claim."""
-    began_s: float = 0.0
-    """Monotonic time at which this attempt began."""
-    follows: str | None = None
-    """The run whose background task ended, where that began this one; else None."""
-    hooks: frozenset[str] = frozenset()
-    """Names of the events for which somebody has registered a hook."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +92,14 @@ class LoopState:
     output: Output = Output()
     """Attempts at structured output."""
     denials: tuple[dict[str, Any], ...] = ()
+    threads: Mapping[str, "LoopState"] = field(default_factory=dict)
+    """Where subagents stand whose calls are open, by call."""
+    uses: Mapping[str, int] = field(default_factory=dict)
+    """How often the run called each tool."""
+    spawned: int = 0
+    """Subagents that the run has begun, at any depth."""
+    others_usd: Decimal = Decimal(0)
+    """Of a subagent: what all others of the run have spent, when last looked at."""
     unsure: frozenset[str] = frozenset()
     """Calls that an earlier attempt may have started: their outcome is unknown."""
     ttft_ms: int | None = None
@@ -187,6 +166,7 @@ class LoopState:
         return replace(
             self,
             unsure=frozenset(unsure),
+            threads={key: thread.resume() for key, thread in self.threads.items()},
             is_over=self.result is not None
             and not (is_success and self.run.options.prompt_suggestions),
         )
@@ -252,13 +232,18 @@ class LoopState:
     @property
     def is_over_budget(self) -> bool:
         budget = self.run.options.max_budget_usd
-        return budget is not None and self.spend.cost_usd >= budget
+        return budget is not None and self.spent_usd >= budget
+
+    @property
+    def spent_usd(self) -> Decimal:
+        """What counts against the budget: of a run all its threads, wherever one of them asks."""
+        return self.spend.cost_usd + self.others_usd
 
     @property
     def budget_left_usd(self) -> Decimal | None:
         """What the run may still spend; None: there is no budget."""
         budget = self.run.options.max_budget_usd
-        return None if budget is None else budget - self.spend.cost_usd
+        return None if budget is None else budget - self.spent_usd
 
     def request_messages(self) -> tuple[ContextMessage, ...]:
         """Give the conversation as a request holds it: roles alternate, results in call order."""
@@ -299,15 +284,9 @@ class Advance:
 CARRIED = Carrier(
     LoopState,
     known=(
-        *(
-            "run",
-            "spent_before",
-            "spend",
-            "result",
-            "is_over",
-            "unsure",
-            "pending",
-        ),  # given, or set after the fold
+        *("run", "spent_before", "spend", "result", "is_over"),  # given, or set after the fold
+        *("unsure", "pending"),  # the same
+        *("threads", "others_usd"),  # no call is open then; looked up anew
         *("context", "calls", "call_ids", "results", "notes", "newer"),  # the kept messages'
         "head",  # made of the briefing
         *("used_tokens", "has_summary", "is_compacting", "compactions", "dropped_tokens"),

@@ -1,18 +1,17 @@
-"""The tool step: prepare, execute, finalize each call; hand results over as they finish.
+"""The tool step: prepare, execute, finalize each call; hand over what it makes durable as it comes.
 
-Neighbouring read-only calls run together, all others alone and in order (decisions B10). Calls
-run as tasks of a `Calls` object, which hands results over in a queue, so that nothing is yielded
-inside a task group (PEP 789). Closing the step stops its tasks and waits for them.
+Neighbouring read-only calls run together, so do neighbouring subagents; all others run alone and in
+order (decisions B10). Closing the step stops its calls and waits for them.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from decimal import Decimal
 from itertools import groupby
 from typing import Any, Literal
 
 from app.agent.audit import audit_note
+from app.agent.calls import Calls, Done
 from app.agent.changes import untold, with_current_options
 from app.agent.draft import BRIEFING
 from app.agent.effects import Effects
@@ -20,22 +19,25 @@ from app.agent.events import budget_warnings, files_changed
 from app.agent.finish_step import interrupted, plain_usd
 from app.agent.hook_memory import hook_facts
 from app.agent.hook_points import hooked, with_hook
+from app.agent.narrowed import no_such_tool
 from app.agent.offer import on_offer, unsent_hint
 from app.agent.results import LOST_TEXT, note_entry, result_entry
 from app.agent.state import Advance, LoopState
 from app.agent.structured import OUTPUT_FACT
+from app.agent.subagents import Drive, Spawn, Spawned, Tree
 from app.agent.task_notes import task_started, task_stopped
+from app.agent.thread_rows import threads_killed
 from app.agent.tool_hooks import CallHooks
 from app.domain.blocks import ToolUseBlock
 from app.domain.hooks import HookOutcome
-from app.domain.journal import Batch, Entry
+from app.domain.journal import Batch, Entry, joined
 from app.domain.messages import PermissionDeniedMessage
 from app.domain.permissions import Scene
 from app.domain.tools import ToolCall, ToolResult, ToolSpec
-from app.errors import Interrupted, Parked
+from app.errors import Interrupted
 from app.permissions.decision import Allow, Author, Deny, Lost
 
-MAX_PARALLEL_CALLS = 16
+NOT_LATER_TEXT = "A hook wants this call to wait for a later run; a subagent's cannot."
 REFUSAL_TEXT = "This call was not made: the response that asked for it ended as a refusal."
 BUDGET_TEXT = (
     "This call was not made: the run's budget of ${budget} is spent. "
@@ -44,35 +46,38 @@ BUDGET_TEXT = (
 
 
 async def run_tools(
-    calls: Sequence[ToolUseBlock], state: LoopState, effects: Effects
+    calls: Sequence[ToolUseBlock], state: LoopState, effects: Effects, drive: Drive
 ) -> AsyncGenerator[Advance]:
-    """Run the open calls of a response; yield results that are ready, together.
+    """Run the open calls of a response; yield what is ready, together. `drive` drives subagents.
 
     Raises `Parked` once all results that there are have been taken.
     """
+    tree = effects.tree or Tree.of(state, effects, drive)
     for index, group in enumerate(_groups(calls, effects)):
         if index:  # what stands behind open calls has certainly not begun
             state = await with_current_options(replace(state, unsure=frozenset()), effects)
         effects.side.allow(state.budget_left_usd)
-        running = Calls(state, effects)
-        effects.desk.expects(len(group))
+        running = Calls(state, effects, tree, carry_out)
+        tree.expects(state, len(group))
         running.start(group)
         try:
-            while done := await running.finished():
+            while done := await running.ready():
                 advance = _settled(done, state, effects)
                 yield advance
                 state = advance.state
-                effects.desk.expects(running.open)
+                tree.expects(state, running.open)
+                running.stored()
         except Interrupted as end:
             await running.stop()
+            if state.run.thread is not None:
+                raise  # it ends the whole run
             if rows := effects.side.settle():
                 advance = state.after(Batch(ledger=rows))
                 yield advance
                 state = advance.state
             denied = replace(state, denials=(*state.denials, end.denial))
-            ended = interrupted(denied, effects)
-            entries = tuple(_with_audit(entry, end.audit) for entry in ended.entries)
-            yield denied.after(replace(ended, entries=entries))
+            ended = interrupted(denied, effects, asides=effects.agents.partials())
+            yield denied.after(replace(ended, entries=_with_audit(ended.entries, end.audit)))
             return
         finally:
             await running.stop()
@@ -88,96 +93,31 @@ async def refuse_tools(
     budget = plain_usd(state.run.options.max_budget_usd or Decimal(0))
     text = REFUSAL_TEXT if why == "refusal" else BUDGET_TEXT.replace("{budget}", budget)
     result = ToolResult(text, is_error=True)
+    killed = tuple(threads_killed(calls, state, effects))
     refused = tuple(result_entry(call.id, result, state, effects) for call in calls)
-    yield state.after(Batch(refused))
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """What came of a call."""
-
-    entries: tuple[Entry, ...] = ()
-    """Its result, behind what is told before it."""
-    is_deferred: bool = False
-    """Whether a hook left it for a later run: it has no result."""
-    call_id: str = ""
+    yield state.after(Batch((*killed, *refused)))
 
 
 def _settled(done: Sequence[Done], state: LoopState, effects: Effects) -> Advance:
-    entries = tuple(entry for each in done for entry in each.entries)
+    batch = joined([each.batch for each in done])
     deferred = [each.call_id for each in done if each.is_deferred]
     rows = effects.side.settle()
-    changed = files_changed(entries, state, effects.tools)
-    batch = Batch(entries, rows, events=(*budget_warnings(rows, state), *changed))
+    told = (*budget_warnings(rows, state), *files_changed(batch.entries, state, effects.tools))
+    batch = replace(batch, ledger=(*batch.ledger, *rows), events=(*batch.events, *told))
     return hooked(batch, hook_facts(deferred=deferred), state) if deferred else state.after(batch)
 
 
-@dataclass(slots=True)
-class Calls:
-    """Owns the tasks of calls that run together."""
-
-    state: LoopState
-    effects: Effects
-    _tasks: list[asyncio.Task[Done]] = field(default_factory=list)
-    _done: asyncio.Queue[asyncio.Task[Done]] = field(default_factory=asyncio.Queue)
-    open: int = 0
-    """Calls whose entries nobody has taken."""
-    _end: Parked | Interrupted | None = None
-    """What ends the step, once what is ready is taken."""
-
-    def start(self, calls: Iterable[ToolUseBlock]) -> None:
-        """Start a task for each call."""
-        slots = asyncio.Semaphore(MAX_PARALLEL_CALLS)
-        for call in calls:
-            task = asyncio.create_task(self._run(call, slots))
-            task.add_done_callback(self._done.put_nowait)
-            self._tasks.append(task)
-            self.open += 1
-
-    async def finished(self) -> tuple[Done, ...]:
-        """Wait for a call's end; give all that are ready, in completion order. Empty at the end.
-
-        Raises what a call raised: a gate or a toolbox that broke ends the step, it never hangs.
-        """
-        while self.open and not isinstance(self._end, Interrupted):
-            done = [await self._done.get()]
-            while not self._done.empty():
-                done.append(self._done.get_nowait())
-            self.open -= len(done)
-            if ended := tuple(each for task in done for each in self._ended(task)):
-                return ended
-        if self._end is not None:
-            raise self._end
-        return ()
-
-    def _ended(self, task: asyncio.Task[Done]) -> tuple[Done, ...]:
-        try:
-            return (task.result(),)
-        except (Parked, Interrupted) as end:
-            self._end = end
-            return ()
-
-    async def stop(self) -> None:
-        """Cancel what still runs and wait until it is gone."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _run(self, block: ToolUseBlock, slots: asyncio.Semaphore) -> Done:
-        async with slots:
-            return await carry_out(block, self.state, self.effects)
-
-
-async def carry_out(block: ToolUseBlock, state: LoopState, effects: Effects) -> Done:
+async def carry_out(block: ToolUseBlock, calls: Calls) -> Done:
     """Prepare, execute and finalize one call. A call that may not run becomes a result too."""
+    state, effects = calls.state, calls.effects
     call = ToolCall(block.id, block.name, block.input)
     if state.is_output(block):
-        return Done((await _output(call, state, effects),))
+        return Done(Batch((await _output(call, state, effects),)))
     spec = effects.tools.spec(call.name)
     invalid = effects.tools.invalid(call)
     if spec is None or invalid is not None:
-        refused = _hinted(invalid, spec, state, effects) if invalid else _unknown(call)
-        return Done((result_entry(call.id, refused, state, effects),))
+        refused = _hinted(invalid, spec, state, effects) if invalid else no_such_tool(call)
+        return Done(Batch((result_entry(call.id, refused, state, effects),)))
     may_have_run = call.id in state.unsure
     hooks = CallHooks(state, effects)
     heard = await hooks.before(call)
@@ -185,7 +125,8 @@ async def carry_out(block: ToolUseBlock, state: LoopState, effects: Effects) -> 
         call = replace(call, input=heard.updated_input)
     if (stopped := _stopped(call, spec, heard, hooks)) is not None:
         return stopped
-    scene = Scene(state.memory.cwd, heard.verdict, may_have_run)
+    mode = state.run.options.permission_mode if state.run.thread else None
+    scene = Scene(state.memory.cwd, heard.verdict, may_have_run, mode)
     decision = await effects.gate.check(call, spec, scene)
     if isinstance(decision, Deny):
         *before, denied = _denied(call, decision, state, effects)
@@ -198,17 +139,21 @@ async def carry_out(block: ToolUseBlock, state: LoopState, effects: Effects) -> 
         call = replace(call, input=decision.updated_input)
     changed = untold(await with_current_options(state, effects), effects)
     began_s = effects.clock.monotonic()
-    given = await effects.tools.call(call, state.memory)
+    spawned = Spawned()
+    if spec.agents:
+        spawned = await Spawn(call, state, effects, calls.tree, calls.hand_over).run()
+    given = spawned.result or await effects.tools.call(call, state.memory)
     result = await hooks.after(call, spec, given, began_s)
     news = await effects.place.near(result.facts.files, state.briefing)
     facts = {BRIEFING: news.to_json()} if news else None
     told = result_entry(call.id, result, state, effects, decision=decision, facts=facts)
-    return _told(
+    done = _told(
         hooks,
         _audited(told, call, decision),
         before=(*changed, *_told_of_tasks(result, call, state, effects)),
         after=[note_entry(text, state, effects, is_synthetic=True) for text in result.notes],
     )
+    return replace(done, batch=joined((spawned.batch, done.batch)))
 
 
 def _stopped(call: ToolCall, spec: ToolSpec, heard: HookOutcome, hooks: CallHooks) -> Done | None:
@@ -223,8 +168,11 @@ def _stopped(call: ToolCall, spec: ToolSpec, heard: HookOutcome, hooks: CallHook
         by = Author("hook", heard.closed)
         told = result_entry(call.id, _closed(call, heard.closed), state, effects)
         return _told(hooks, _audited(told, call, Deny("hook", heard.closed, by, source="hook")))
+    if heard.defers and state.run.thread is not None:
+        told = result_entry(call.id, ToolResult(NOT_LATER_TEXT, is_error=True), state, effects)
+        return _told(hooks, told)
     if heard.defers:
-        return Done(tuple(hooks.entries), is_deferred=True, call_id=call.id)
+        return Done(Batch(tuple(hooks.entries)), is_deferred=True, call_id=call.id)
     if heard.updated_input is None or (invalid := effects.tools.invalid(call)) is None:
         return None
     return _told(hooks, result_entry(call.id, invalid, state, effects))
@@ -234,7 +182,7 @@ def _told(
     hooks: CallHooks, result: Entry, *, before: Sequence[Entry] = (), after: Sequence[Entry] = ()
 ) -> Done:
     """Give what came of a call, with what hooks said around it."""
-    return Done((*hooks.entries, *before, with_hook(result, hooks.facts), *after))
+    return Done(Batch((*hooks.entries, *before, with_hook(result, hooks.facts), *after)))
 
 
 def _lost(call: ToolCall, state: LoopState, effects: Effects) -> Entry:
@@ -256,11 +204,15 @@ async def _output(call: ToolCall, state: LoopState, effects: Effects) -> Entry:
     return result_entry(call.id, result, state, effects, decision=Allow(None), facts=facts)
 
 
-def _with_audit(entry: Entry, note: Mapping[str, Any]) -> Entry:
-    """Put a decision with the entry that answers its call."""
-    meta = getattr(entry.message, "tool_result_meta", None) or [{}]
-    is_answer = meta[0].get("id") == note["tool_use_id"]
-    return replace(entry, audit=note) if is_answer else entry
+def _with_audit(entries: Sequence[Entry], note: Mapping[str, Any]) -> tuple[Entry, ...]:
+    """Put a decision with the entry that answers its call; with the first, where none does."""
+
+    def answers(entry: Entry) -> bool:
+        meta = getattr(entry.message, "tool_result_meta", None) or [{}]
+        return bool(meta[0].get("id") == note["tool_use_id"])
+
+    at = next((n for n, entry in enumerate(entries) if answers(entry)), 0)
+    return (*entries[:at], replace(entries[at], audit=note), *entries[at + 1 :])
 
 
 def _audited(entry: Entry, call: ToolCall, decision: Allow | Deny) -> Entry:
@@ -276,11 +228,13 @@ def _told_of_tasks(
 
 
 def _groups(calls: Sequence[ToolUseBlock], effects: Effects) -> Iterable[tuple[ToolUseBlock, ...]]:
-    def is_read_only(call: ToolUseBlock) -> bool:
+    def kind(call: ToolUseBlock) -> Literal["reads", "agents"] | None:
         spec = effects.tools.spec(call.name)
-        return spec is not None and spec.read_only
+        if spec is not None and spec.agents:
+            return "agents"
+        return "reads" if spec is not None and spec.read_only else None
 
-    for together, group in groupby(calls, is_read_only):
+    for together, group in groupby(calls, kind):
         if together:
             yield tuple(group)
         else:
@@ -298,11 +252,6 @@ def _hinted(
         return invalid
     end = "</tool_use_error>"
     return replace(invalid, content=f"{invalid.content.removesuffix(end)}{hint}{end}")
-
-
-def _unknown(call: ToolCall) -> ToolResult:
-    text = f"<tool_use_error>Error: No such tool available: {call.name}</tool_use_error>"
-    return ToolResult(text, is_error=True)
 
 
 def _denied(

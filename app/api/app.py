@@ -18,6 +18,7 @@ from app.api.routes import (
     runs,
     search,
     sessions,
+    subagents,
     transcripts,
     window,
 )
@@ -79,6 +80,7 @@ def create_api(
         sessions,
         control,
         log,
+        subagents,
         messages,
         window,
         search,

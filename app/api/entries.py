@@ -1,6 +1,7 @@
 """Rows and ends as the API tells them, whatever their form."""
 
 import orjson
+from fastapi import Response
 
 from app.domain.messages import wire_time
 from app.runs.items import End
@@ -14,6 +15,14 @@ def entry_json(row: Row, **more: bytes) -> str:
     fields = "".join(f',"{name}":{value.decode()}' for name, value in more.items())
     data = row.body if row.kind == "message" else service_json(row)
     return f'{head.decode()[:-1]}{fields},"data":{data}}}'
+
+
+def message_page(items: list[str], rows: list[Row], *, has_more: bool) -> Response:
+    """Give a page of encoded entries or messages."""
+    following = rows[-1].seq if has_more else "null"
+    more = "true" if has_more else "false"
+    body = f'{{"data":[{",".join(items)}],"has_more":{more},"next_after":{following}}}'
+    return Response(body, media_type="application/json")
 
 
 def row_event(row: Row, *, is_wrapped: bool) -> tuple[str, str]:

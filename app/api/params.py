@@ -41,6 +41,14 @@ View = Annotated[
     Literal["full", "active"],
     Query(description="All messages, or those that the model still sees after compactions."),
 ]
+Thread = Annotated[
+    str | None,
+    Query(
+        max_length=200,
+        description="Only messages of the subagent that this call began, its text and thoughts "
+        "among them.",
+    ),
+]
 RunStatuses = Annotated[list[RunStatus] | None, Query()]
 Previews = Annotated[
     Literal["none", "text", "all"] | None,

@@ -1,6 +1,6 @@
 """What becomes durable together."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,10 @@ class Entry:
     """What the loop must remember and no client sees; folded with the message."""
     audit: Mapping[str, Any] | None = None
     """The decision that the message follows from, for the audit: it commits with the message."""
+    thread: str | None = None
+    """The call that began the subagent whose row it is; None for the main conversation."""
+    is_aside: bool = False
+    """Whether only those see it who read the thread by itself."""
 
     @staticmethod
     def of(message: Message, facts: Mapping[str, Any] | None = None) -> "Entry":
@@ -56,3 +60,12 @@ class Batch:
 def batch(*messages: Message, ledger: tuple[LedgerRow, ...] = ()) -> Batch:
     """Make a batch of messages without facts."""
     return Batch(tuple(Entry.of(message) for message in messages), ledger)
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """Give batches that are ready together as one. None of them takes prompts in or ends a run."""
+    return Batch(
+        tuple(entry for one in batches for entry in one.entries),
+        tuple(row for one in batches for row in one.ledger),
+        events=tuple(event for one in batches for event in one.events),
+    )

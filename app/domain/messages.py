@@ -28,6 +28,7 @@ from app.domain.results import ResultMessage as ResultMessage
 from app.domain.results import ResultSubtype as ResultSubtype
 from app.domain.task_messages import BackgroundTasksChangedMessage as BackgroundTasksChangedMessage
 from app.domain.task_messages import TaskNotificationMessage as TaskNotificationMessage
+from app.domain.task_messages import TaskProgressMessage as TaskProgressMessage
 from app.domain.task_messages import TaskStartedMessage as TaskStartedMessage
 from app.domain.task_messages import TaskUpdatedMessage as TaskUpdatedMessage
 from app.domain.wire import ABSENT, WireMessage
@@ -50,6 +51,7 @@ _KNOWN_SUBTYPES = frozenset(
         "hook_started",
         "hook_response",
         "task_started",
+        "task_progress",
         "task_updated",
         "task_notification",
         "background_tasks_changed",
@@ -126,6 +128,8 @@ class PermissionDeniedMessage(WireMessage):
     message: str
     decision_reason_type: str | None = ABSENT
     decision_reason: str | None = ABSENT
+    agent_id: str | None = ABSENT
+    """The subagent whose call it was."""
 
 
 class WorkerShuttingDownMessage(WireMessage):
@@ -199,6 +203,10 @@ class AssistantMessage(WireMessage):
     """True on a text that a cancel cut off."""
     user_message_uuid: str | None = ABSENT
     user_message_uuids: list[str] | None = ABSENT
+    agent_id: str | None = ABSENT
+    """The subagent whose message it is; so is `subagent_type`, and `task_description` its task."""
+    subagent_type: str | None = ABSENT
+    task_description: str | None = ABSENT
 
 
 class UserContent(BaseModel):
@@ -222,6 +230,10 @@ class UserMessage(WireMessage):
     """True on notes of the loop that the model reads."""
     isReplay: bool | None = ABSENT  # noqa: N815 - the wire's name
     """True on prompts (decisions B25)."""
+    agent_id: str | None = ABSENT
+    """The subagent whose message it is; so is `subagent_type`, and `task_description` its task."""
+    subagent_type: str | None = ABSENT
+    task_description: str | None = ABSENT
 
 
 def _message_kind(value: Any) -> str:  # noqa: ANN401 - pydantic hands over whatever came in
@@ -251,6 +263,7 @@ Message = Annotated[
     | Annotated[HookResponseMessage, Tag("hook_response")]
     | Annotated[CompactBoundaryMessage, Tag("compact_boundary")]
     | Annotated[TaskStartedMessage, Tag("task_started")]
+    | Annotated[TaskProgressMessage, Tag("task_progress")]
     | Annotated[TaskUpdatedMessage, Tag("task_updated")]
     | Annotated[TaskNotificationMessage, Tag("task_notification")]
     | Annotated[BackgroundTasksChangedMessage, Tag("background_tasks_changed")]

@@ -18,6 +18,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from app.domain.actions import ActionRules
+from app.domain.agents import AgentDefinition, AgentName
 from app.domain.client_tools import ClientTool, shown_tools, stored_tools, taken_schema
 from app.domain.hook_options import HttpHook
 from app.domain.mcp import McpServers
@@ -29,7 +30,6 @@ SettingSource = Literal["user", "project", "local"]
 
 UNSUPPORTED_DEFAULTS: Mapping[str, Any] = {
     "add_dirs": [],
-    "agents": None,
     "can_use_tool": None,
     "cli_path": None,
     "client_app": None,
@@ -40,7 +40,6 @@ UNSUPPORTED_DEFAULTS: Mapping[str, Any] = {
     "env": {},
     "extra_args": {},
     "fork_session": False,
-    "forward_subagent_text": False,
     "load_timeout_ms": 60000,
     "max_buffer_size": None,
     "permission_prompt_tool_name": None,
@@ -206,6 +205,10 @@ class AgentOptions(BaseModel):
     verbatim_prompts: bool = False
     """Whether prompts are given to the model just as they are: `/NAME` of the workspace's commands and
     `@path` mean nothing then. The service's own commands do all the same."""
+    agents: Annotated[dict[AgentName, AgentDefinition], Field(max_length=100)] = {}
+    """Kinds of subagents that the run may begin, by name. They win over those of `.claude/agents`."""
+    forward_subagent_text: bool = False
+    """Whether readers see what subagents say and think, not their calls alone."""
     include_partial_messages: bool = False
     """Whether readers get previews unless they say otherwise."""
     hooks: Annotated[list[HttpHook], Field(max_length=MAX_HOOKS), BeforeValidator(_http_hooks)] = []

@@ -7,6 +7,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Behavior = Literal["allow", "deny", "ask"]
 PermissionMode = Literal["default", "acceptEdits", "plan", "dontAsk", "auto", "bypassPermissions"]
+_STRICTEST_FIRST: tuple[PermissionMode, ...] = (
+    *("plan", "dontAsk", "default"),
+    *("acceptEdits", "auto", "bypassPermissions"),
+)
+
+
+def stricter(one: PermissionMode, other: PermissionMode | None) -> PermissionMode:
+    """Give the mode that allows less."""
+    return min(one, other or one, key=_STRICTEST_FIRST.index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +38,8 @@ class Scene:
     hook: HookVerdict | None = None
     may_have_run: bool = False
     """Whether an attempt that was lost may have begun it."""
+    mode: PermissionMode | None = None
+    """A subagent's own mode: it counts where it is stricter than the run's."""
 
 
 class _Update(BaseModel):

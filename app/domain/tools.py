@@ -39,6 +39,8 @@ class ToolSpec:
     words_of: Callable[[Mapping[str, Any]], str | None] | None = None
     """Gives what the model reads of a structured output that a hook wrote; None: it has not the
     tool's shape."""
+    agents: tuple[str, ...] = ()
+    """Kinds of subagents that it begins: the loop carries it out, by a conversation beside its own."""
     needs_person: bool = False
     """Whether each call is put to a person, whatever rules and modes say."""
     is_kept: bool = False
@@ -47,7 +49,7 @@ class ToolSpec:
     @property
     def can_repeat(self) -> bool:
         """Whether a call whose host was lost is simply made again."""
-        return self.read_only or self.is_kept
+        return self.read_only or self.is_kept or bool(self.agents)
 
 
 @dataclass(frozen=True, slots=True)

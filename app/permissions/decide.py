@@ -28,7 +28,7 @@ def decide(
     call: ToolCall, spec: ToolSpec, permissions: Permissions, scene: Scene = NOWHERE
 ) -> Decision:
     """Decide a call of a tool that is on offer. First match wins; nobody is asked here."""
-    return _Deciding(call, spec, permissions, scene).decide()
+    return _Deciding(call, spec, permissions.narrowed(scene.mode), scene).decide()
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from app.domain.options import AgentOptions
-from app.domain.permissions import Behavior, PermissionMode
+from app.domain.permissions import Behavior, PermissionMode, stricter
 from app.permissions.place import Place
 from app.permissions.rules import Rules, RuleSource, compiled, parse_rule
 
@@ -32,6 +32,10 @@ class Permissions:
         for behavior, texts in given:
             now = now.with_rules(behavior, texts, "options")
         return now
+
+    def narrowed(self, mode: PermissionMode | None) -> "Permissions":
+        """Give what decides about a subagent's calls: its own mode, where it is the stricter one."""
+        return self if mode is None else replace(self, mode=stricter(self.mode, mode))
 
     def with_rules(
         self, behavior: Behavior, texts: Iterable[str], source: RuleSource

@@ -3,14 +3,15 @@
 What is under way at a stop is the receipt that a cancel gives.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from app.agent.effects import Effects, Hooks, Model, Toolbox
+from app.agent.effects import AgentLimits, Agents, Aside, Effects, Hooks, Model, Toolbox
+from app.domain.agents import AgentDefinition
 from app.domain.hooks import HookEvent, HookOutcome, Surroundings
-from app.domain.model import ModelRequest, ModelResponse, StreamPart
+from app.domain.model import ModelRequest, ModelResponse, PartialResponse, StreamPart
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
 from app.runs.ownership import Ownership
 
@@ -56,6 +57,9 @@ def watched(effects: Effects, ownership: Ownership, activity: Activity) -> Effec
         model=_WatchedModel(effects.model, ownership, activity),
         tools=_WatchedToolbox(effects.tools, ownership, activity),
         hooks=_WatchedHooks(effects.hooks, ownership),
+        agents=_WatchedAgents(
+            effects.agents, _WatchedToolbox(effects.agents.tools, ownership, activity)
+        ),
     )
 
 
@@ -108,3 +112,26 @@ class _WatchedToolbox:
             return await self.tools.call(call, memory)
         finally:
             self.activity.calls.pop(call.id, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _WatchedAgents:
+    agents: Agents
+    tools: Toolbox
+
+    @property
+    def limits(self) -> AgentLimits:
+        return self.agents.limits
+
+    @property
+    def definitions(self) -> Mapping[str, AgentDefinition]:
+        return self.agents.definitions
+
+    def model(self, name: str) -> str | None:
+        return self.agents.model(name)
+
+    def aside(self, call_id: str) -> Aside:
+        return self.agents.aside(call_id)
+
+    def partials(self) -> Mapping[str, PartialResponse]:
+        return self.agents.partials()

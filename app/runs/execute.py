@@ -305,7 +305,12 @@ class Execution:
                 cut = effects.previews.partial()
                 begun = self._stopped.tools if self._stopped else ()
                 ended = interrupted(
-                    self._now(), effects, end_reason=asked.end_reason, partial=cut, begun=begun
+                    self._now(),
+                    effects,
+                    end_reason=asked.end_reason,
+                    partial=cut,
+                    asides=effects.agents.partials(),
+                    begun=begun,
                 )
                 await self._store(self._now().after(ended))
             case "deadline":

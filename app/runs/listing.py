@@ -6,3 +6,4 @@ from app.store.runs import list_runs as list_runs
 from app.store.session_lists import SessionFilter as SessionFilter
 from app.store.session_lists import list_sessions as list_sessions
 from app.store.sessions import SessionRow as SessionRow
+from app.store.subagents import SubagentRow as SubagentRow

@@ -127,6 +127,29 @@ class LivePreviews:
         )
 
 
+@dataclass(slots=True)
+class QuietPreviews:
+    """Keeps what comes of a subagent's messages: nobody is shown it, a cancel still counts it."""
+
+    open: OpenMessage = field(default_factory=OpenMessage)
+
+    def requesting(self) -> None:
+        pass
+
+    def publish(self, part: StreamPart) -> None:
+        self.open.feed(part)
+
+    def complete(self) -> None:
+        self.open.close()
+
+    def abort(self, message_id: str, reason: str) -> None:  # noqa: ARG002 - the seam's signature
+        if reason != "cancelled":
+            self.open.close()
+
+    def partial(self) -> PartialResponse | None:
+        return self.open.partial()
+
+
 @contextmanager
 def live_previews(hub: Hub, clock: Clock, lease: Lease) -> Iterator[LivePreviews]:
     """Give where a run's partial messages go while this host drives it."""

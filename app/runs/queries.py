@@ -19,6 +19,7 @@ from app.store.engine import Database
 from app.store.journal import Row
 from app.store.runs import RunRow, find_run
 from app.store.sessions import SessionRow, find_session
+from app.store.subagents import SubagentRow, list_subagents
 from app.store.transcript import read_active
 from app.store.work_items import work_items
 
@@ -104,6 +105,7 @@ class Queries:
         run_id: str | None = None,
         kind: str | None = None,
         types: Sequence[str] | None = None,
+        thread: str | None = None,
     ) -> tuple[list[Row], bool]:
         """Give a page of a session's log, and whether there is more. Raises `NotFound`."""
         await self.session(tenant_id, session_id)
@@ -116,10 +118,49 @@ class Queries:
             run_id=run_id,
             kind=kind,
             types=types,
+            thread=thread,
             limit=limit + 1,
             descending=is_descending,
         )
         return rows[:limit], len(rows) > limit
+
+    async def subagents(
+        self, tenant_id: str, session_id: str, *, after: int, limit: int
+    ) -> tuple[Sequence[SubagentRow], bool]:
+        """Give a page of a session's subagents, and whether there is more. Raises `NotFound`."""
+        await self.session(tenant_id, session_id)
+        rows = await list_subagents(
+            self.database, tenant_id, session_id, after=after, limit=limit + 1
+        )
+        return rows[:limit], len(rows) > limit
+
+    async def subagent_rows(
+        self,
+        tenant_id: str,
+        session_id: str,
+        tool_use_id: str,
+        *,
+        after: int,
+        before: int | None,
+        limit: int,
+        is_descending: bool,
+    ) -> tuple[list[Row], bool]:
+        """Give a page of a subagent's messages, and whether there is more. Raises `NotFound`."""
+        await self.session(tenant_id, session_id)
+        if not await list_subagents(
+            self.database, tenant_id, session_id, limit=1, tool_use_id=tool_use_id
+        ):
+            raise NotFound("The session has no such subagent.")
+        return await self.rows(
+            tenant_id,
+            session_id,
+            after=after,
+            before=before,
+            limit=limit,
+            is_descending=is_descending,
+            kind="message",
+            thread=tool_use_id,
+        )
 
     async def active_messages(
         self,
@@ -153,6 +194,7 @@ class Queries:
         wait_s: float,
         run_id: str | None = None,
         types: Sequence[str] | None = None,
+        thread: str | None = None,
     ) -> bool:
         """Wait for an entry of a session's log beyond `after`; False when none came."""
         with contextlib.suppress(TimeoutError):
@@ -165,7 +207,9 @@ class Queries:
                 async for items in lists:
                     rows = [item.row for item in items if isinstance(item, Framed)]
                     if any(
-                        run_id in {None, row.run_id} and (not types or row.type in types)
+                        run_id in {None, row.run_id}
+                        and (not types or row.type in types)
+                        and _is_of(row, thread)
                         for row in rows
                     ):
                         return True
@@ -182,13 +226,23 @@ class Queries:
         return session
 
     def follow_session(
-        self, tenant_id: str, session_id: str, *, after: int, previews: str = "none"
+        self,
+        tenant_id: str,
+        session_id: str,
+        *,
+        after: int,
+        previews: str = "none",
+        thread: str | None = None,
     ) -> AsyncGenerator[list[Item]]:
-        """Give a session's log beyond `after`, then what comes, until this host goes."""
+        """Give a session's log beyond `after`, then what comes, until this host goes.
+
+        Of a `thread`, all its messages and nothing else.
+        """
         return _shown(
             self.hub.follow(tenant_id, session_id, after=after, previews=previews != "none"),
             previews=previews,
             run_id=None,
+            thread=thread,
         )
 
     async def follow_run(
@@ -207,7 +261,7 @@ class Queries:
         """
         start = max(run.first_seq - 1, -1 if after is None else after)
         if known:
-            yield [Framed(row, frame(row)) for row in known]
+            yield [Framed(row, frame(row)) for row in known if not row.is_aside]
             start = known[-1].seq
         elif start >= run.first_seq:
             # The run may have ended since it was read: then nothing would ever come.
@@ -222,12 +276,16 @@ class Queries:
 
 
 async def _shown(
-    lists: AsyncGenerator[list[Item]], *, previews: str, run_id: str | None
+    lists: AsyncGenerator[list[Item]],
+    *,
+    previews: str,
+    run_id: str | None,
+    thread: str | None = None,
 ) -> AsyncGenerator[list[Item]]:
     """Leave out what the reader did not ask for; end a run's stream after its last row."""
     async with aclosing(lists):
         async for items in lists:
-            wanted = [item for item in items if _is_wanted(item, previews, run_id)]
+            wanted = [item for item in items if _is_wanted(item, previews, run_id, thread)]
             if run_id is not None and any(_is_end_of_run(item) for item in wanted):
                 # What follows the end in the same list is the run's too; a host that goes is not.
                 said = [item for item in wanted if not isinstance(item, End)]
@@ -237,9 +295,14 @@ async def _shown(
                 yield wanted
 
 
-def _is_wanted(item: Item, previews: str, run_id: str | None) -> bool:
+def _is_of(row: Row, thread: str | None) -> bool:
+    """Whether a row is of a thread; without one, whether everybody sees it."""
+    return not row.is_aside if thread is None else row.thread == thread
+
+
+def _is_wanted(item: Item, previews: str, run_id: str | None, thread: str | None) -> bool:
     if isinstance(item, Framed):
-        return run_id is None or item.row.run_id == run_id
+        return run_id in {None, item.row.run_id} and _is_of(item.row, thread)
     if isinstance(item, End):
         return True
     is_shown = previews == "all" or isinstance(item, Comment) or item.is_text

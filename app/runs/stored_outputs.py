@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from app.agent.thread_facts import own_facts
 from app.domain.tools import STORED, StoredOutput
 from app.errors import NotFound, ToolFailed
 from app.runs.queries import Queries
@@ -41,7 +42,7 @@ class StoredOutputs:
         if found is None:
             raise NotFound("The session has no such message.")
         row, facts = found
-        told = orjson.loads(facts).get(STORED) if facts else None
+        told = own_facts(orjson.loads(facts)).get(STORED) if facts else None
         return FoundMessage(row, StoredOutput.from_json(told) if told else None)
 
     async def output(

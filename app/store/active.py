@@ -28,7 +28,7 @@ async def active_part(database: Database, tenant_id: str, session_id: str) -> Ac
              ON s.tenant_id = b.tenant_id AND s.session_id = b.session_id AND s.seq = b.seq + 1
            WHERE b.tenant_id = $1 AND b.session_id = $2
              AND (b.type = 'conversation_reset'
-                  OR b.subtype = 'compact_boundary' AND s.type = 'user')
+                  OR b.subtype = 'compact_boundary' AND b.kind = 'message' AND s.type = 'user')
              AND NOT greatest(b.seq, s.seq) <@
                (SELECT dropped FROM sessions WHERE tenant_id = $1 AND id = $2)
            ORDER BY b.seq DESC LIMIT 1""",

@@ -36,7 +36,7 @@ WITH copied AS (
     parent_tool_use_id,
     replace(body, '"session_id":"' || session_id || '"', '"session_id":"' || :id || '"'),
     facts, at
-  FROM journal WHERE tenant_id = :tenant AND session_id = :parent AND kind = 'message'
+  FROM journal WHERE tenant_id = :tenant AND session_id = :parent AND kind <> 'service'
     AND seq <= :up_to AND NOT seq <@ (
       SELECT dropped FROM sessions WHERE tenant_id = :tenant AND id = :parent)
   RETURNING seq),

@@ -5,7 +5,7 @@ whatever else belongs to the step (ledger, consumed prompts, the run's terminal 
 means that another host owns the session, or that it was let go: nothing was written.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -53,6 +53,30 @@ class Row:
     body: str
     """The message's exact JSON. Of a service event, all but its `seq`."""
     at: datetime | None = None
+    thread: str | None = None
+    """The call that began the subagent whose row it is."""
+    is_aside: bool = False
+    """Whether it is shown to readers of its thread alone."""
+
+    @staticmethod
+    def of(found: Mapping[str, Any]) -> "Row":
+        """Read a row that was selected with `ROW_COLUMNS`."""
+        kind = found["kind"]
+        return Row(
+            found["seq"],
+            found["run_id"],
+            _kind(kind),
+            found["type"],
+            found["body"],
+            found["at"],
+            found["parent_tool_use_id"],
+            kind == "aside",
+        )
+
+
+ROW_COLUMNS = "seq, run_id, kind, type, body, at, parent_tool_use_id"
+CONVERSATIONS = "kind IN ('message', 'aside')"
+"""Rows of which a fold is made: the main conversation and those of subagents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +135,16 @@ def stored_rows(new: Sequence[NewRow], run_id: str, last_seq: int, now: datetime
     """Give rows as readers see them, the last of which got `last_seq`."""
     start = last_seq - len(new) + 1
     return [
-        Row(start + index, run_id, _kind(row.kind), row.type, row.body, now)
+        Row(
+            start + index,
+            run_id,
+            _kind(row.kind),
+            row.type,
+            row.body,
+            now,
+            row.parent,
+            row.kind == "aside",
+        )
         for index, row in enumerate(new)
     ]
 
@@ -259,16 +292,22 @@ async def read(
     run_id: str | None = None,
     kind: str | None = None,
     types: Sequence[str] | None = None,
+    thread: str | None = None,
     limit: int = PAGE,
     descending: bool = False,
 ) -> list[Row]:
-    """Give rows with `after < seq < before`, oldest first unless `descending`."""
+    """Give rows with `after < seq < before`, oldest first unless `descending`.
+
+    Those of one `thread`, asides among them; or all but asides.
+    """
     order = "DESC" if descending else "ASC"
     rows = await database.raw.fetch(
-        f"""SELECT seq, run_id, kind, type, body, at FROM journal
+        f"""SELECT {ROW_COLUMNS} FROM journal
             WHERE tenant_id = $1 AND session_id = $2 AND seq > $3
               AND ($4::bigint IS NULL OR seq < $4) AND ($5::text IS NULL OR run_id = $5)
-              AND ($6::text IS NULL OR kind = $6) AND ($7::text[] IS NULL OR type = ANY($7))
+              AND ($6::text IS NULL OR kind = $6 OR (kind = 'aside' AND $9::text IS NOT NULL))
+              AND ($7::text[] IS NULL OR type = ANY($7))
+              AND CASE WHEN $9::text IS NULL THEN kind <> 'aside' ELSE parent_tool_use_id = $9 END
             ORDER BY seq {order} LIMIT $8""",
         tenant_id,
         session_id,
@@ -278,8 +317,9 @@ async def read(
         kind,
         list(types) if types else None,
         limit,
+        thread,
     )
-    return [Row(r["seq"], r["run_id"], r["kind"], r["type"], r["body"], r["at"]) for r in rows]
+    return [Row.of(row) for row in rows]
 
 
 async def find_message(
@@ -290,15 +330,15 @@ async def find_message(
     Looks through the session's rows: 3 ms for 50,000, while an index of random ids costs each append.
     """
     found = await database.raw.fetchrow(
-        """SELECT seq, run_id, kind, type, body, at, facts FROM journal WHERE tenant_id = $1
-             AND session_id = $2 AND kind = 'message' AND uuid = $3 ORDER BY seq LIMIT 1""",
+        f"""SELECT {ROW_COLUMNS}, facts FROM journal WHERE tenant_id = $1
+             AND session_id = $2 AND {CONVERSATIONS} AND uuid = $3 ORDER BY seq LIMIT 1""",
         tenant_id,
         session_id,
         uuid,
     )
     if found is None:
         return None
-    row = Row(*(found[name] for name in ("seq", "run_id", "kind", "type", "body", "at")))
+    row = Row.of(found)
     return row, found["facts"]
 
 
@@ -313,8 +353,8 @@ async def history(
     after = (await active_part(database, tenant_id, session_id)).first - 1
     while True:
         rows = await database.raw.fetch(
-            """SELECT seq, run_id, body, facts FROM journal
-               WHERE tenant_id = $1 AND session_id = $2 AND seq > $3 AND kind = 'message'
+            f"""SELECT seq, run_id, body, facts FROM journal
+               WHERE tenant_id = $1 AND session_id = $2 AND seq > $3 AND {CONVERSATIONS}
                  AND NOT seq <@ (SELECT dropped FROM sessions WHERE tenant_id = $1 AND id = $2)
                ORDER BY seq LIMIT $4""",
             tenant_id,
@@ -506,11 +546,11 @@ def message_row(entry: Entry) -> NewRow:
     """Give a message as a row on its way in."""
     message = entry.message
     return NewRow(
-        "message",
+        "aside" if entry.is_aside else "message",
         message.type,
         getattr(message, "subtype", None),
         message.uuid,
-        getattr(message, "parent_tool_use_id", None),
+        entry.thread or getattr(message, "parent_tool_use_id", None),
         entry.body.decode(),
         orjson.dumps(entry.facts).decode() if entry.facts else None,
         orjson.dumps(entry.audit).decode() if entry.audit else None,
@@ -523,4 +563,4 @@ def _service_row(event: ServiceEvent, session_id: str, run_id: str, now: datetim
 
 
 def _kind(kind: str) -> Literal["message", "service"]:
-    return "message" if kind == "message" else "service"
+    return "service" if kind == "service" else "message"

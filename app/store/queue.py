@@ -307,7 +307,7 @@ started AS (
     stalled_attempts = CASE WHEN r.claim_seq IS NULL THEN r.stalled_attempts
       WHEN EXISTS (SELECT 1 FROM journal j WHERE j.tenant_id = r.tenant_id
         AND j.session_id = r.session_id AND j.seq > r.claim_seq AND j.run_id = r.id
-        AND j.kind = 'message') THEN 0
+        AND j.kind <> 'service') THEN 0
       ELSE r.stalled_attempts + 1 END,
     started_at = coalesce(r.started_at, clock_timestamp()),
     resumed_from = CASE WHEN r.attempt > 0 THEN r.resumed_from ELSE (

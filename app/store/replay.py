@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from app.store.engine import Database
-from app.store.journal import PAGE, Row
+from app.store.journal import PAGE, ROW_COLUMNS, Row
 
 PAGE_BYTES = 1_000_000
 """A page ends with the row that reaches it, so one large row still comes."""
@@ -32,10 +32,10 @@ async def read_page(
 ) -> Page:
     """Give the next rows beyond `after`: all, messages alone, or those that no rewind dropped."""
     found = await database.raw.fetch(
-        f"""SELECT seq, run_id, kind, type, body, at, found FROM (
+        f"""SELECT {ROW_COLUMNS}, found FROM (
              SELECT *, count(*) OVER () AS found,
                     sum(octet_length(body)) OVER (ORDER BY seq) - octet_length(body) AS before
-             FROM (SELECT seq, run_id, kind, type, body, at FROM journal
+             FROM (SELECT {ROW_COLUMNS} FROM journal
                    WHERE tenant_id = $1 AND session_id = $2 AND seq > $3
                      AND ($6::bigint IS NULL OR seq <= $6) {_OF[of]}
                    ORDER BY seq LIMIT $4) AS page) AS measured
@@ -47,7 +47,7 @@ async def read_page(
         PAGE_BYTES,
         up_to,
     )
-    rows = [Row(r["seq"], r["run_id"], r["kind"], r["type"], r["body"], r["at"]) for r in found]
+    rows = [Row.of(row) for row in found]
     has_more = bool(found) and (found[0]["found"] == PAGE or found[0]["found"] > len(rows))
     return Page(rows, has_more)
 
@@ -55,6 +55,6 @@ async def read_page(
 _OF = {
     "rows": "",
     "messages": "AND kind = 'message'",
-    "conversation": """AND kind = 'message'
+    "conversation": """AND kind = 'message' AND parent_tool_use_id IS NULL
       AND NOT seq <@ (SELECT dropped FROM sessions WHERE tenant_id = $1 AND id = $2)""",
 }

@@ -95,7 +95,8 @@ SELECT j.seq, j.seq <@ s.dropped AS is_dropped,
   NOT EXISTS (SELECT 1 FROM journal n WHERE n.tenant_id = :tenant AND n.session_id = :session
     AND n.seq > j.seq AND n.kind = 'message' AND NOT n.seq <@ s.dropped) AS is_newest
 FROM journal j JOIN sessions s ON s.tenant_id = j.tenant_id AND s.id = j.session_id
-WHERE j.tenant_id = :tenant AND j.session_id = :session AND j.kind = 'message' AND j.uuid = :uuid"""
+WHERE j.tenant_id = :tenant AND j.session_id = :session AND j.kind = 'message' AND j.uuid = :uuid
+  AND j.parent_tool_use_id IS NULL"""
             ),
             {"tenant": tenant_id, "session": session_id, "uuid": message_uuid},
         )

@@ -2,7 +2,7 @@
 
 from app.store.active import active_part
 from app.store.engine import Database
-from app.store.journal import Row
+from app.store.journal import ROW_COLUMNS, Row
 
 
 async def read_active(
@@ -23,9 +23,10 @@ async def read_active(
     part = await active_part(database, tenant_id, session_id)
     order = "DESC" if descending else "ASC"
     rows = await database.raw.fetch(
-        f"""SELECT seq, run_id, kind, type, body, at FROM journal
+        f"""SELECT {ROW_COLUMNS} FROM journal
             WHERE tenant_id = $1 AND session_id = $2 AND seq > $3
               AND ($4::bigint IS NULL OR seq < $4) AND kind = 'message' AND seq >= $5
+              AND parent_tool_use_id IS NULL
               AND (seq >= $6 OR subtype IS DISTINCT FROM 'compact_boundary')
               AND NOT seq <@ (SELECT dropped FROM sessions WHERE tenant_id = $1 AND id = $2)
               AND (seq >= $6 OR facts IS NULL OR facts NOT LIKE '{{"compacted":%')
@@ -38,4 +39,4 @@ async def read_active(
         part.boundary,
         limit,
     )
-    return [Row(r["seq"], r["run_id"], r["kind"], r["type"], r["body"], r["at"]) for r in rows]
+    return [Row.of(row) for row in rows]

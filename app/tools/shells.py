@@ -57,6 +57,7 @@ class Shells:
 
     host: HostRoom = field(default_factory=lambda: HostRoom(MOST_COMMANDS))
     is_closed: bool = False
+    why_closed: str = "The session is ending, so nothing can be left in the background."
     _live: dict[str, _Live] = field(default_factory=dict)
     _has_ended: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -69,7 +70,7 @@ class Shells:
     def check_room(self) -> None:
         """Raise `ToolFailed` when no further command may run in the background."""
         if self.is_closed:
-            raise ToolFailed("The session is ending, so nothing can be left in the background.")
+            raise ToolFailed(self.why_closed)
         if len(self.running) >= MOST_COMMANDS:
             raise ToolFailed(
                 f"{MOST_COMMANDS} commands run in the background already. Stop one with TaskStop, "

@@ -120,7 +120,7 @@ def tool(
     most_chars: int | None = MOST_CHARS,
 ) -> Callable[[Callable[[InputT, ToolContext], Awaitable[ToolResult]]], Tool[InputT]]:
     """Make a tool of an async function `(input, context) -> ToolResult`."""
-    schema = _schema(input_model)
+    schema = input_schema(input_model)
 
     def make(run: Callable[[InputT, ToolContext], Awaitable[ToolResult]]) -> Tool[InputT]:
         spec = ToolSpec(
@@ -143,7 +143,8 @@ def tool(
     return make
 
 
-def _schema(input_model: type[ToolInput]) -> dict[str, Any]:
+def input_schema(input_model: type[ToolInput]) -> dict[str, Any]:
+    """Give the JSON Schema that the model is shown."""
     schema = input_model.model_json_schema()
     for part in (schema, *schema.get("$defs", {}).values()):
         part.pop("title", None)

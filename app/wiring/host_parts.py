@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.agent.effects import Clock, Effects, Inbox, Model, Models
+from app.agent.effects import Toolbox as Tools
 from app.agent.retries import RetryRules
 from app.agent.state import RunInfo
 from app.compaction.window import Window
@@ -38,6 +39,7 @@ from app.store.engine import Database
 from app.store.journal import Lease
 from app.store.queue import Claim
 from app.store.runs import Work
+from app.tools.agent_tool import no_shells
 from app.tools.decoder import Decoder
 from app.tools.git_state import NO_REPOSITORY
 from app.tools.pages import Pages
@@ -48,6 +50,7 @@ from app.tools.structured_output import OutputToolbox, output_spec
 from app.tools.tool import Beyond, Tool
 from app.tools.toolbox import Toolbox
 from app.tools.workspace import Workspace
+from app.wiring.agents import AgentRules
 from app.wiring.folders import Folders
 from app.wiring.mcp import adopting, run_servers, with_servers
 
@@ -86,6 +89,7 @@ class HostParts:
     """For requests to places that strangers name."""
     pages: Pages
     mcp: McpRules
+    agents: AgentRules
     small_model: str | None
     """What is asked beside a run's conversation; None: its own model."""
     hooks: HostHooks
@@ -130,6 +134,7 @@ class HostParts:
 
     def specs(self, info: RunInfo) -> Sequence[ToolSpec]:
         specs = offered(self.tools, info.options)
+        specs = (*specs, *self.agents.specs(info.options))
         output = info.options.output_format
         return (*specs, output_spec(output.json_schema)) if output else specs
 
@@ -169,16 +174,25 @@ class HostParts:
             model = self._model(options)
             side = self._side(options, model, info)
 
-            def toolbox(of_servers: Sequence[Tool[Any]]) -> Toolbox:
-                return Toolbox(
-                    (*self.tools, *of_servers),
-                    workspace,
-                    commands,
-                    shells=shells,
-                    disabled=disabled,
-                    decoder=self.decoder,
-                    shelf=shelf,
-                    beyond=Beyond(self.pages, side, f"{lease.tenant_id}/{lease.session_id}"),
+            def toolbox(shells: Shells) -> Tools:
+                return with_servers(
+                    servers,
+                    lambda of_servers: Toolbox(
+                        (*self.tools, *of_servers),
+                        workspace,
+                        commands,
+                        shells=shells,
+                        disabled=disabled,
+                        decoder=self.decoder,
+                        shelf=shelf,
+                        beyond=Beyond(self.pages, side, f"{lease.tenant_id}/{lease.session_id}"),
+                    ),
+                    options,
+                )
+
+            def project() -> Project:
+                return Project(
+                    workspace, self.stamps.clock, self._platform, shelf, options.setting_sources
                 )
 
             servers = await stack.enter_async_context(
@@ -193,10 +207,18 @@ class HostParts:
                 )
             )
             desk.on_options = adopting(gate, servers)
-            tools = with_servers(servers, toolbox, options)
-            told = ToldToolbox(PreparedToolbox(tools, prepared), previews, self.tool_progress_s)
+            told = ToldToolbox(
+                PreparedToolbox(toolbox(shells), prepared), previews, self.tool_progress_s
+            )
+            theirs = PreparedToolbox(toolbox(no_shells()), prepared)
+            tools, agents = self.agents.open(
+                options,
+                workspace,
+                own=ClientToolbox(told, options, desk),
+                theirs=ClientToolbox(theirs, options, desk),
+                make_place=project,
+            )
             output = options.output_format
-            tools = ClientToolbox(told, options, desk)
             yield Effects(
                 model=model,
                 tools=OutputToolbox(tools, output.json_schema) if output else tools,
@@ -205,19 +227,14 @@ class HostParts:
                 desk=desk,
                 hooks=hooks,
                 inbox=inbox,
-                place=Project(
-                    workspace,
-                    self.stamps.clock,
-                    self._platform,
-                    shelf,
-                    options.setting_sources,
-                ),
+                place=project(),
                 tasks=shells,
                 previews=previews,
                 models=self.stamps.models,
                 clock=self.stamps.clock,
                 side=side,
                 servers=servers,
+                agents=agents,
             )
 
     def _side(self, options: AgentOptions, model: Model, info: RunInfo) -> SmallModel:

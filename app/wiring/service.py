@@ -49,6 +49,7 @@ from app.tools.decoder import Decoder
 from app.tools.pages import Pages
 from app.tools.shells import HostRoom
 from app.tools.tool import Tool
+from app.wiring.agents import agent_rules
 from app.wiring.answers import input_check
 from app.wiring.database import open_store, prepare_data_dir
 from app.wiring.folders import Folders
@@ -57,7 +58,13 @@ from app.wiring.host_parts import HostParts, SystemStamps, offered
 from app.wiring.keep_running import keep_running
 from app.wiring.mcp import mcp_rules
 from app.wiring.providers import api_key_source, open_catalog, open_providers, retry_rules
-from app.wiring.rules import meta, open_guard, policy_of, small_model, version
+from app.wiring.rules import (
+    meta,
+    open_guard,
+    policy_of,
+    small_model,
+    version,
+)
 
 log = logging.getLogger(__name__)
 
@@ -120,6 +127,7 @@ async def open_service(
                 mcp=mcp_rules(settings.mcp, version()),
                 small_model=small_model(settings.model),
                 hooks=host_hooks(settings.hooks, guard),
+                agents=agent_rules(settings, providers),
             )
             worker = await stack.enter_async_context(
                 open_worker(

@@ -32,6 +32,7 @@ from tests.agent.test_resume import assert_valid
 from tests.contracts.engine_seam import Pen
 from tests.fakes.effects import (
     AllowAll,
+    FakeAgents,
     FakeTasks,
     NoSideModel,
     ReadingErrands,
@@ -224,6 +225,7 @@ class Attempt:
             models=SmallModels(),
             clock=world.store.clock,
             side=NoSideModel(),
+            agents=FakeAgents(world.tools),
         )
         # No heartbeat is ever fresh: before it starts anything, each attempt asks.
         return watched(effects, Ownership(0.0, renew), Activity())

@@ -260,7 +260,6 @@ async def test_a_wrong_parameter_is_named(stage: Stage, name: str) -> None:
     ("name", "value"),
     [
         ("hooks", {"PreToolUse": []}),
-        ("agents", {"a": {}}),
         ("fork_session", True),
         ("resume", "x"),
         ("env", {"A": "b"}),
@@ -283,6 +282,33 @@ async def test_a_malformed_rule_is_refused_by_its_place(stage: Stage) -> None:
             found = await refused(stage, body, "validation_failed")
             assert pointers(found) == [f"/options/{name}/1"]
             assert repr(rule) in found["detail"]
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "where"),
+    [
+        ({}, "missing", "/a/description"),
+        ({"description": "d", "prompt": "p", "colour": 1}, "extra_forbidden", "/a/colour"),
+        ({"description": "d", "prompt": "p", "skills": ["x"]}, "unsupported_option", "/a"),
+        ({"description": "d", "prompt": "p", "mcpServers": ["x"]}, "unsupported_option", "/a"),
+        ({"description": "d", "prompt": "p", "background": True}, "unsupported_option", "/a"),
+        ({"description": "d", "prompt": "p", "tools": ["Bash(x)"]}, "string_pattern", "/a/tools/0"),
+        ({"description": "d", "prompt": "p", "maxTurns": 0}, "greater_than_equal", "/a/maxTurns"),
+        (
+            {"description": "d", "prompt": "p", "permissionMode": "all"},
+            "literal",
+            "/a/permissionMode",
+        ),
+    ],
+)
+async def test_what_is_wrong_with_an_agent_is_named(
+    stage: Stage, given: dict[str, object], code: str, where: str
+) -> None:
+    body = {"prompt": "x", "options": {"agents": {"a": given}}}
+    answer = await stage.client.post("/v1/runs", json=body)
+    assert answer.status_code == 422
+    errors = answer.json()["errors"]
+    assert [e for e in errors if code in e["code"] and where in e["pointer"]], errors
 
 
 @pytest.mark.requirement("permissions:rules")

@@ -14,7 +14,11 @@ WITH_ID = [
     for method in operations
     if "{session_id}" in path or "{run_id}" in path
 ]
-BODIES = {"runs": {"prompt": "x"}, "rewind": {"at_message": RANDOM_SESSION}}
+BODIES = {
+    "runs": {"prompt": "x"},
+    "rewind": {"at_message": RANDOM_SESSION},
+    "control": {"subtype": "interrupt"},
+}
 """What is needed to be understood at all."""
 
 
@@ -27,8 +31,9 @@ async def test_the_id_of_another_tenant_answers_as_one_that_nobody_has(
     message = (await stage.client.get(f"/v1/sessions/{run['session_id']}/messages")).json()["data"][
         0
     ]
-    theirs = path.format(session_id=run["session_id"], run_id=run["id"], uuid=message["uuid"])
-    nobodys = path.format(session_id=RANDOM_SESSION, run_id=RANDOM_RUN, uuid=message["uuid"])
+    more = {"uuid": message["uuid"], "tool_use_id": "toolu_1"}
+    theirs = path.format(session_id=run["session_id"], run_id=run["id"], **more)
+    nobodys = path.format(session_id=RANDOM_SESSION, run_id=RANDOM_RUN, **more)
 
     async def shown(where: str) -> dict[str, Any]:
         for headers in ({}, {"last-event-id": "1"}):

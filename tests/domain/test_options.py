@@ -39,6 +39,8 @@ SET: dict[str, Any] = {
     "client_tools": [{"name": "lamp", "input_schema": {"type": "object"}}],
     "actions": {"permissions": "ask", "hold_seconds": 5},
     "verbatim_prompts": True,
+    "agents": {"helper": {"description": "helps", "prompt": "You help."}},
+    "forward_subagent_text": True,
     "include_partial_messages": True,
     "include_hook_events": True,
     "hooks": [{"event": "Stop", "url": "https://hooks.example.com", "on_failure": "block"}],

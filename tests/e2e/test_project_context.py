@@ -320,3 +320,27 @@ async def test_a_commands_text_runs_what_reads_and_leaves_the_rest_as_words(twin
     [message] = twins.api.bodies()[0]["messages"]
     assert texts(message)[-1] == "Have:\nalpha and !`touch b.txt`"
     assert not (folder.ws / "b.txt").exists()
+
+
+@pytest.mark.requirement("loop:subagent-permissions")
+async def test_kinds_of_subagents_that_a_workspace_describes_can_only_take_away(
+    twins: Twins,
+) -> None:
+    kind = (
+        "---\nname: checker\ndescription: checks\ntools: Bash, Read\n"
+        "permissionMode: bypassPermissions\n---\nYou are CHECKER.\n"
+    )
+    folder = twins.folder(**{".claude/agents/checker.md": kind})
+    asked = scripted({"tool": "Bash", "input": {"command": "touch x"}}, {"text": "checked"})
+    given = {"description": "a job", "prompt": asked, "subagent_type": "checker"}
+    prompt = scripted({"tool": "Agent", "input": given}, {"text": "fine"})
+    run = await twins.run(prompt, await twins.session(folder), allowed_tools=["Read"])
+    assert [denial["tool_name"] for denial in run["permission_denials"]] == ["Bash"]
+    main, child = twins.api.bodies()[:2]
+    assert "You are CHECKER." in json.dumps(child["system"])
+    assert [tool["name"] for tool in child["tools"]] == ["Read", "Bash"]
+    (offered,) = [tool for tool in main["tools"] if tool["name"] == "Agent"]
+    assert "- checker: checks (Tools: Bash, Read)" in offered["description"]
+    without = await twins.run(prompt, await twins.session(folder), setting_sources=[])
+    assert without["permission_denials"] == []
+    assert "- checker" not in json.dumps(twins.api.bodies()[-1]["tools"])

@@ -9,12 +9,13 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-from app.agent.effects import Effects, Gate, Hooks, Place, SideModel
+from app.agent.effects import AgentLimits, Aside, Effects, Gate, Hooks, Place, SideModel, Toolbox
 from app.agent.fold import fold
 from app.agent.loop import run_agent
 from app.agent.retries import RetryRules
 from app.agent.state import Advance, LoopState, RunInfo
 from app.compaction.window import Window
+from app.domain.agents import AgentDefinition
 from app.domain.blocks import Block, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from app.domain.briefing import Briefing, News
 from app.domain.hooks import NOTHING, HookEvent, HookOutcome, Surroundings
@@ -416,6 +417,27 @@ class ScriptedHooks:
         return script[before] if before < len(script) else NOTHING
 
 
+@dataclass(slots=True)
+class FakeAgents:
+    """Kinds of subagents, the tools that they choose from, and what came of cut messages."""
+
+    tools: Toolbox
+    definitions: Mapping[str, AgentDefinition] = field(default_factory=dict)
+    limits: AgentLimits = field(default_factory=AgentLimits)
+    models: Mapping[str, str] = field(default_factory=dict)
+    cut: Mapping[str, PartialResponse] = field(default_factory=dict)
+
+    def model(self, name: str) -> str | None:
+        return self.models.get(name)
+
+    def aside(self, call_id: str) -> Aside:
+        assert call_id
+        return Aside(ToldPlace(), RecordingPreviews())
+
+    def partials(self) -> Mapping[str, PartialResponse]:
+        return self.cut
+
+
 def effects(
     model: ScriptedModel | Sequence[Answer] = (),
     *,
@@ -444,6 +466,7 @@ def effects(
         models=SmallModels(),
         clock=clock or FakeClock(),
         side=side or NoSideModel(),
+        agents=FakeAgents(tools),
     )
 
 

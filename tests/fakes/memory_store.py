@@ -461,10 +461,11 @@ class MemoryStore:
         row = Row(
             session.last_seq + 1,
             run_id,
-            "message" if kind == "message" else "service",
+            "service" if kind == "service" else "message",
             type_,
             body,
             self.clock.now(),
+            is_aside=kind == "aside",
         )
         session.journal.append((row, uuid, facts))
         return row

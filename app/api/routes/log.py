@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from app.api.body import StrictRoute
 from app.api.deps import CallerDep, ServiceDep
-from app.api.entries import entry_json
+from app.api.entries import entry_json, message_page
 from app.api.following import STREAM, pace
 from app.api.forms import form_of
 from app.api.params import (
@@ -17,6 +17,7 @@ from app.api.params import (
     Order,
     Seq,
     SessionPreviews,
+    Thread,
     View,
     stream_start,
 )
@@ -44,6 +45,7 @@ async def events(
     order: Order = "asc",
     run_id: str | None = None,
     types: Annotated[list[str] | None, Query()] = None,
+    parent_tool_use_id: Thread = None,
     wait: EventWait = 0,
 ) -> Response:
     """Give every durable entry, messages and service events, by seq.
@@ -61,16 +63,23 @@ async def events(
             is_descending=order == "desc",
             run_id=run_id,
             types=types,
+            thread=parent_tool_use_id,
         )
 
     rows, has_more = await page()
     if not rows and wait:
         with service.stream_slots.hold(caller, session_id):
             is_there = await service.queries.something_new(
-                caller.tenant_id, session_id, after=after, wait_s=wait, run_id=run_id, types=types
+                caller.tenant_id,
+                session_id,
+                after=after,
+                wait_s=wait,
+                run_id=run_id,
+                types=types,
+                thread=parent_tool_use_id,
             )
         rows, has_more = await page() if is_there else (rows, has_more)
-    return _page([entry_json(row) for row in rows], rows, has_more=has_more)
+    return message_page([entry_json(row) for row in rows], rows, has_more=has_more)
 
 
 @router.get(
@@ -88,10 +97,11 @@ async def messages(
     limit: LogLimit = 100,
     order: Order = "asc",
     view: View = "full",
+    parent_tool_use_id: Thread = None,
 ) -> Response:
     """Give the SDK messages alone, verbatim.
 
-    `view=active` leaves out what compactions took away from the model.
+    `view=active` leaves out what compactions took away from the model, and what subagents did.
     """
     queries, descending = service.queries, order == "desc"
     key = (caller.tenant_id, session_id)
@@ -99,12 +109,18 @@ async def messages(
         queries.active_messages(
             *key, after=after, before=before, limit=limit, is_descending=descending
         )
-        if view == "active"
+        if view == "active" and parent_tool_use_id is None
         else queries.rows(
-            *key, after=after, before=before, limit=limit, is_descending=descending, kind="message"
+            *key,
+            after=after,
+            before=before,
+            limit=limit,
+            is_descending=descending,
+            kind="message",
+            thread=parent_tool_use_id,
         )
     )
-    return _page([row.body for row in rows], rows, has_more=has_more)
+    return message_page([row.body for row in rows], rows, has_more=has_more)
 
 
 @router.get(
@@ -123,6 +139,7 @@ async def stream(
     last_event_id: LastEventId = None,
     previews: SessionPreviews = "none",
     envelope: Envelope = False,
+    parent_tool_use_id: Thread = None,
 ) -> Response:
     """Give the session's events beyond the cursor, then live ones, across runs."""
     cursor = stream_start(last_event_id, after)
@@ -130,20 +147,17 @@ async def stream(
     start_at = session.last_seq if cursor == -1 else cursor or 0
     return StreamResponse(
         service.queries.follow_session(
-            caller.tenant_id, session_id, after=start_at, previews=previews
+            caller.tenant_id,
+            session_id,
+            after=start_at,
+            previews=previews,
+            thread=parent_tool_use_id,
         ),
         Subject(session_id, None, start_at),
         form=form_of(request, is_wrapped=envelope),
         pace=pace(service),
         slot=lambda: service.stream_slots.hold(caller, session_id),
     )
-
-
-def _page(items: list[str], rows: list[Row], *, has_more: bool) -> Response:
-    following = rows[-1].seq if has_more else "null"
-    more = "true" if has_more else "false"
-    body = f'{{"data":[{",".join(items)}],"has_more":{more},"next_after":{following}}}'
-    return Response(body, media_type="application/json")
 
 
 @router.get(

@@ -1,0 +1,123 @@
+"""What a new subagent is given: its kind, model, tools and limits, never more than its parent."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from app.agent.effects import Effects
+from app.agent.state import LoopState
+from app.domain.agents import (
+    AGENT_ALIAS,
+    AGENT_TOOL,
+    GENERAL,
+    INHERITED,
+    AgentDefinition,
+    AgentInput,
+)
+from app.domain.permissions import stricter
+from app.domain.tools import ToolCall
+from app.domain.usage import Usage
+
+BUDGET_TEXT = "Budget limit reached"
+_NOT_FOR_AGENTS = frozenset(
+    (
+        *("TaskCreate", "TaskGet", "TaskList", "TaskUpdate", "TaskStop"),
+        *("AskUserQuestion", "EnterPlanMode", "ExitPlanMode"),
+    )
+)
+"""The session's list of tasks, its commands in the background, and its user are the main thread's."""
+_ADDED = (
+    "You are a subagent: another agent gave you one task, and sees nothing of your work but your "
+    "last message. So let that message hold everything that was asked for, and what you could not "
+    "do. Nobody can answer you meanwhile."
+)
+
+
+class CannotLaunch(Exception):
+    """No subagent can be begun; the text is for the model."""
+
+
+def launch_facts(call: ToolCall, state: LoopState, effects: Effects) -> dict[str, Any]:
+    """Give all that a subagent is launched with, as facts. Raises `CannotLaunch`."""
+    asked, agents = AgentInput.model_validate(dict(call.input)), effects.agents
+    name = asked.subagent_type or GENERAL
+    definition = agents.definitions.get(name)
+    if definition is None:
+        known = ", ".join(agents.definitions)
+        raise CannotLaunch(f"There is no agent of the type {name!r}. There are: {known}")
+    parent = state.run.thread
+    depth = parent.depth + 1 if parent else 1
+    if depth > agents.limits.depth:
+        raise CannotLaunch(f"Subagents may be nested {agents.limits.depth} deep. Do it yourself.")
+    model = _model(asked, definition, state, effects)
+    return {
+        "call_id": call.id,
+        "agent_id": "a" + effects.clock.uuid().replace("-", "")[:16],
+        "agent_type": name,
+        "description": _line(asked.description),
+        "depth": depth,
+        "tools": _tools(definition, effects, may_launch=depth < agents.limits.depth),
+        "parent_agent_id": parent.agent_id if parent else None,
+        "window": effects.models.limits(model).context_window,
+        "options": _options(model, asked, definition, state, effects),
+    }
+
+
+def _options(
+    model: str,
+    asked: AgentInput,
+    definition: AgentDefinition,
+    state: LoopState,
+    effects: Effects,
+) -> Mapping[str, Any]:
+    """Give what differs from the parent's options, in stored form."""
+    options, limits = state.run.options, effects.agents.limits
+    given: dict[str, Any] = {
+        "model": model,
+        "system_prompt": f"{definition.prompt.rstrip()}\n\n{_ADDED}",
+        "permission_mode": stricter(options.permission_mode, definition.permission_mode),
+        "max_turns": min(definition.max_turns or limits.max_turns, limits.max_turns),
+        "output_format": None,
+        "task_budget": None,
+        "prompt_suggestions": False,
+    }
+    if effort := asked.effort or definition.effort:
+        given["effort"] = effort
+    if options.fallback_model == model:
+        given["fallback_model"] = None
+    return given
+
+
+def _model(
+    asked: AgentInput, definition: AgentDefinition, state: LoopState, effects: Effects
+) -> str:
+    name = asked.model or definition.model or INHERITED
+    if name == INHERITED:
+        return state.model
+    model = effects.agents.model(name)
+    if model is None:
+        raise CannotLaunch(f"The model {name!r} is not available here. Leave it out.")
+    now, one = effects.clock.now(), Usage(input_tokens=1)
+    is_priced = effects.models.cost_usd(model, one, now) is not None
+    has_budget = state.run.options.max_budget_usd is not None
+    if has_budget and not is_priced and effects.models.cost_usd(state.model, one, now) is not None:
+        raise CannotLaunch(f"No price is known for {name!r}, so the budget could not be kept.")
+    return model
+
+
+def _tools(definition: AgentDefinition, effects: Effects, *, may_launch: bool) -> Sequence[str]:
+    """Give the names of its tools: of the parent's those that it may have."""
+    offered = [spec.name for spec in effects.tools.specs() if effects.agents.tools.spec(spec.name)]
+    wanted = None if definition.tools is None else _own_names(definition.tools)
+    refused = {*_own_names(definition.disallowed_tools), *_NOT_FOR_AGENTS}
+    if not may_launch:
+        refused.add(AGENT_TOOL)
+    return [name for name in offered if name not in refused and (wanted is None or name in wanted)]
+
+
+def _own_names(names: Sequence[str]) -> set[str]:
+    return {AGENT_TOOL if name == AGENT_ALIAS else name for name in names}
+
+
+def _line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 200 else line[:200] + "…"

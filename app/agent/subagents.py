@@ -1,0 +1,220 @@
+"""Subagents: a call of the tool Agent is carried out by a conversation of its own.
+
+Theory of operation (ADR 16). The subagent is another `run_agent` whose state is a thread of its
+parent's. What it makes durable it hands to its parent's step, which yields it and says when it is
+stored; only then the subagent goes on. Its last words, the end of its task and the result of
+the call are one batch. A thread that is in the parent's state already is one that another
+attempt began: it is driven on from there.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import TypeAlias
+
+from app.agent.effects import AgentLimits, Desk, Effects, NoServers
+from app.agent.launch import BUDGET_TEXT, CannotLaunch, launch_facts
+from app.agent.narrowed import NarrowedToolbox
+from app.agent.report import report_of
+from app.agent.run_info import Thread
+from app.agent.state import Advance, LoopState
+from app.agent.thread_rows import in_thread, thread_begins, thread_ends
+from app.domain.journal import Batch
+from app.domain.messages import Prompt
+from app.domain.options import AgentOptions
+from app.domain.tasks import TaskEnd
+from app.domain.tools import ToolCall, ToolResult
+from app.domain.usage import LedgerRow
+
+Drive: TypeAlias = Callable[
+    [LoopState, Effects, Callable[[LoopState], LoopState]], AsyncGenerator[Advance]
+]
+"""`run_agent`, with what a state learns before each step."""
+HandOver: TypeAlias = Callable[[Batch], Awaitable[None]]
+"""Makes a batch durable; returns when it is stored."""
+LOST = TaskEnd("killed", "is none of a subagent's")
+
+
+@dataclass(slots=True)
+class Tree:
+    """What all subagents share that a step of the main conversation has begun."""
+
+    drive: Drive
+    desk: Desk
+    """The run's: where calls of all threads wait for answers."""
+    limits: AgentLimits
+    budget_usd: Decimal | None
+    spent_usd: Decimal
+    """By all threads of the run."""
+    spawned: int
+    slots: dict[int, asyncio.Semaphore] = field(default_factory=dict)
+    """On each depth: a thread waits for those below it only, so none waits in a circle."""
+    _moving: dict[str, int] = field(default_factory=dict)
+    """What can move in each thread, by call: its open calls, or its next request. "": the main one."""
+
+    @staticmethod
+    def of(state: LoopState, effects: Effects, drive: Drive) -> "Tree":
+        """Make it for a step of the main conversation."""
+        budget_usd = state.run.options.max_budget_usd
+        limits = effects.agents.limits
+        return Tree(drive, effects.desk, limits, budget_usd, state.spent_usd, state.spawned)
+
+    def expects(self, state: LoopState, calls: int) -> None:
+        """Say how many calls of a thread's step have no stored result.
+
+        The run waits for answers when every call of every thread does; a call that a subagent
+        carries out waits when all of the subagent's do.
+        """
+        thread = state.run.thread
+        self._moving[thread.call_id if thread else ""] = max(calls, 1) if thread else calls
+        self._tell()
+
+    def ended(self, call_id: str) -> None:
+        """Say that a subagent has ended."""
+        self._moving.pop(call_id, None)
+        self._tell()
+
+    def _tell(self) -> None:
+        main = self._moving.get("", 0)
+        self.desk.expects(main + sum(n - 1 for key, n in self._moving.items() if key))
+
+    @property
+    def is_over_budget(self) -> bool:
+        return self.budget_usd is not None and self.spent_usd >= self.budget_usd
+
+    def slot(self, depth: int) -> asyncio.Semaphore:
+        """Give the places on a depth."""
+        return self.slots.setdefault(depth, asyncio.Semaphore(self.limits.at_once))
+
+    def take(self, rows: Sequence[LedgerRow]) -> None:
+        """Count what a subagent has spent."""
+        self.spent_usd += sum((row.cost_usd or Decimal(0) for row in rows), Decimal(0))
+
+    def told(self, state: LoopState) -> LoopState:
+        """Give a subagent's state, which knows what the others have spent."""
+        return replace(state, others_usd=self.spent_usd - state.spend.cost_usd)
+
+
+@dataclass(frozen=True, slots=True)
+class Spawned:
+    """What came of a subagent."""
+
+    batch: Batch = Batch()
+    """Its last words, and that it has ended: to be stored with the result."""
+    result: ToolResult | None = None
+    """Of the call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn:
+    """A call that is carried out by a subagent."""
+
+    call: ToolCall
+    state: LoopState
+    """Its parent's."""
+    effects: Effects
+    """Its parent's."""
+    tree: Tree
+    hand_over: HandOver
+
+    async def run(self) -> Spawned:
+        """Begin the subagent, or go on with it; give what came of it."""
+        if (child := self.state.threads.get(self.call.id)) is not None:
+            async with self.tree.slot(_thread(child).depth):
+                return await self._drive(child)
+        try:
+            return await self._begin()
+        except CannotLaunch as why:
+            return Spawned(result=ToolResult(str(why), is_error=True))
+
+    async def _begin(self) -> Spawned:
+        facts = launch_facts(self.call, self.state, self.effects)
+        async with self.tree.slot(facts["depth"]):
+            if self.tree.is_over_budget:
+                raise CannotLaunch(BUDGET_TEXT)
+            if self.tree.spawned >= self.tree.limits.a_run:
+                raise CannotLaunch(
+                    f"This run has begun {self.tree.limits.a_run} subagents already."
+                )
+            self.tree.spawned += 1
+            begun = thread_begins(str(self.call.input["prompt"]), facts, self.state, self.effects)
+            await self.hand_over(begun)
+            return await self._drive(self.state.apply(begun).threads[self.call.id])
+
+    async def _drive(self, child: LoopState) -> Spawned:
+        clock = self.effects.clock
+        started_s = clock.monotonic()
+        world = child_effects(child, self.effects)
+        last = Batch()
+        world = replace(world, tree=self.tree, desk=_ChildDesk(self.tree.desk))
+        driven = self.tree.drive(child, world, self.tree.told)
+        async with aclosing(driven) as advances:
+            async for advance in advances:
+                child = advance.state
+                self.tree.take(advance.batch.ledger)
+                took_ms = round((clock.monotonic() - started_s) * 1000)
+                last = in_thread(advance.batch, child, self.effects, took_ms)
+                if child.result is None:
+                    await self.hand_over(last)
+        self.tree.ended(self.call.id)
+        took_ms = round((clock.monotonic() - started_s) * 1000)
+        report = report_of(child, str(self.call.input["prompt"]), took_ms)
+        ended = thread_ends(
+            child,
+            report.status,
+            report.summary,
+            self.effects,
+            duration_ms=took_ms if report.status == "completed" else None,
+        )
+        return Spawned(replace(last, entries=(*last.entries, *ended)), report.result)
+
+
+def child_effects(child: LoopState, effects: Effects) -> Effects:
+    """Give what a subagent can touch: less than its parent."""
+    thread = _thread(child)
+    aside = effects.agents.aside(thread.call_id)
+    return replace(
+        effects,
+        tools=NarrowedToolbox(effects.agents.tools, frozenset(thread.tools)),
+        inbox=_NoInbox(),
+        tasks=_NoTasks(),
+        place=aside.place,
+        previews=aside.previews,
+        servers=NoServers(),
+    )
+
+
+def _thread(child: LoopState) -> Thread:
+    if child.run.thread is None:
+        raise ValueError("the main conversation is no subagent")
+    return child.run.thread
+
+
+@dataclass(frozen=True, slots=True)
+class _ChildDesk:
+    """Takes what a client changes of the run to its gate; a subagent's own options stay."""
+
+    desk: Desk
+
+    def expects(self, calls: int) -> None:
+        raise RuntimeError(f"the tree counts {calls} calls")
+
+    async def options(self) -> AgentOptions | None:
+        if (options := await self.desk.options()) is not None:
+            self.desk.adopt(options)
+        return None
+
+    def adopt(self, options: AgentOptions) -> None:
+        raise RuntimeError(f"a subagent adopts no {options!r}")
+
+
+class _NoInbox:
+    async def take(self, *, steers: bool) -> Sequence[Prompt]:  # noqa: ARG002 - the seam's signature
+        return ()
+
+
+class _NoTasks:
+    def end_of(self, task_id: str) -> TaskEnd | None:  # noqa: ARG002 - the seam's signature
+        return LOST

@@ -1,0 +1,18 @@
+"""How the journal says which thread a row belongs to: facts, nested once a level."""
+
+from collections.abc import Mapping
+from typing import Any
+
+THREAD = "thread"
+"""Fact on each row of a subagent: the call that began it, seen from its parent."""
+OF_THREAD = "of"
+"""Beside it: the row's own facts, as they would stand in a main conversation."""
+LAUNCHED = "launched"
+"""Fact on `task_started` of a subagent: all that it was given."""
+
+
+def own_facts(facts: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Give a row's facts as they stand in its own thread."""
+    while facts and THREAD in facts:
+        facts = facts[OF_THREAD]
+    return facts or {}

@@ -1,0 +1,93 @@
+"""Subagents: how a client or a project describes them, how a model asks for one."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+from app.domain.permissions import PermissionMode
+from app.domain.thinking import Effort
+
+AGENT_TOOL = "Agent"
+AGENT_ALIAS = "Task"
+"""The tool's older name: `init` lists it, and calls may use it."""
+GENERAL = "general-purpose"
+"""The type of a subagent for which a call names none."""
+INHERITED = "inherit"
+"""The model of a definition that wants its parent's."""
+_BARE = r"^[A-Za-z0-9_-]{1,200}$"
+_LATER = ("skills", "mcp_servers", "memory", "initial_prompt", "background")
+"""Parts of a definition that this version does not carry out: taken when they say nothing."""
+
+AgentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$")]
+ToolName = Annotated[str, Field(pattern=_BARE)]
+
+
+class AgentDefinition(BaseModel):
+    """A kind of subagent, under the names of the SDK's `AgentDefinition`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    description: Annotated[str, Field(min_length=1, max_length=4000)]
+    """When to use it; the model reads this."""
+    prompt: Annotated[str, Field(min_length=1, max_length=200_000)]
+    """Its system prompt."""
+    tools: Annotated[list[ToolName], Field(max_length=200)] | None = None
+    """Exactly these of its parent's tools. Default: all of them."""
+    disallowed_tools: Annotated[list[ToolName], Field(max_length=200)] = []
+    """Tools that it has not."""
+    model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """A model id, an alias, or `inherit`. Default: its parent's."""
+    effort: Effort | None = None
+    """Default: its parent's."""
+    max_turns: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] | None = None
+    """Rounds of tool use after which it ends."""
+    permission_mode: PermissionMode | None = None
+    """Counts where it is stricter than its parent's."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_sdk_names(cls, value: object) -> object:
+        """Translate camelCase names; drop what is not set; refuse by name what is not built."""
+        if not isinstance(value, dict):
+            return value
+        kept: dict[str, object] = {}
+        for key, given in value.items():
+            name = _CAMEL.get(str(key), str(key))
+            if name in kept:
+                raise PydanticCustomError(
+                    "duplicate_option", "{name} is given twice", {"name": name}
+                )
+            if name in _LATER:
+                if given:
+                    raise PydanticCustomError(
+                        "unsupported_option",
+                        "{reason}",
+                        {"reason": f"{key!r} of an agent is not supported"},
+                    )
+            elif given is not None or name not in cls.model_fields:
+                kept[name] = given
+        return kept
+
+
+_CAMEL = {to_camel(name): name for name in (*AgentDefinition.model_fields, *_LATER)}
+
+
+class AgentInput(BaseModel):
+    """A call of the tool Agent."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    description: str
+    """What it is to do, in three to five words: people see it."""
+    prompt: str
+    """The whole task. The subagent sees nothing of this conversation."""
+    subagent_type: str | None = None
+    """Which kind of subagent; without it, general-purpose."""
+    model: str | None = None
+    """Another model than the kind's own, by id or alias."""
+    effort: Effort | None = None
+    """Another depth of work than the kind's own."""
+    run_in_background: Literal[False] | None = None
+    """Subagents are waited for."""

@@ -1,0 +1,65 @@
+"""The subagents of a session, from what its log tells of their tasks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from app.store.engine import Database
+
+
+@dataclass(frozen=True, slots=True)
+class SubagentRow:
+    """A subagent: how it began, and how it ended."""
+
+    seq: int
+    run_id: str | None
+    started: Mapping[str, Any]
+    """Its `task_started`."""
+    started_at: datetime
+    ended: Mapping[str, Any] | None
+    """Its `task_notification`."""
+    ended_at: datetime | None
+
+
+async def list_subagents(
+    database: Database,
+    tenant_id: str,
+    session_id: str,
+    *,
+    after: int = 0,
+    limit: int,
+    tool_use_id: str | None = None,
+) -> Sequence[SubagentRow]:
+    """Give subagents in the order in which they began, beyond a seq; or the one of a call."""
+    rows = await database.raw.fetch(
+        """WITH begun AS (
+             SELECT seq, run_id, body, at, body::json ->> 'task_id' AS task FROM journal
+             WHERE tenant_id = $1 AND session_id = $2 AND seq > $3 AND subtype = 'task_started'
+               AND kind = 'message' AND body::json ->> 'task_type' = 'local_agent'
+               AND ($4::text IS NULL OR body::json ->> 'tool_use_id' = $4)
+             ORDER BY seq LIMIT $5)
+           SELECT begun.*, e.body AS ended, e.at AS ended_at FROM begun LEFT JOIN LATERAL (
+             SELECT body, at FROM journal j WHERE j.tenant_id = $1 AND j.session_id = $2
+               AND j.seq > begun.seq AND j.subtype = 'task_notification' AND j.kind = 'message'
+               AND j.body::json ->> 'task_id' = begun.task ORDER BY j.seq LIMIT 1) e ON true
+           ORDER BY begun.seq""",
+        tenant_id,
+        session_id,
+        after,
+        tool_use_id,
+        limit,
+    )
+    return [
+        SubagentRow(
+            row["seq"],
+            row["run_id"],
+            orjson.loads(row["body"]),
+            row["at"],
+            orjson.loads(row["ended"]) if row["ended"] else None,
+            row["ended_at"],
+        )
+        for row in rows
+    ]

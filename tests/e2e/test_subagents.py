@@ -1,0 +1,162 @@
+"""Subagents over real HTTP: their messages, transcripts and money; a cancel, a budget, a lost host."""
+
+import asyncio
+import json
+from contextlib import AsyncExitStack, aclosing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import MakeSettings
+from tests.e2e.test_background_commands import bash, long_sleep, told
+from tests.e2e.test_replicas import check_session, until_processes
+from tests.fakes.messages_api import MessagesApi
+from tests.hosts import Host, environment, host, host_process
+from tests.runs.prompts import finished, messages, scripted, start
+from tests.runs.sse import frames, read_to_end
+from tests.store.seeds import opened
+
+Json = dict[str, Any]
+HELPER: Json = {"description": "helps", "prompt": "You are HELPER."}
+OPTIONS: Json = {"allowed_tools": ["Bash", "Write"], "agents": {"helper": HELPER}}
+
+
+def agent(*steps: object, kind: str = "helper", text: str = "Child.", **given: object) -> Json:
+    """A call that begins a subagent, with its script."""
+    asked = scripted(*steps, text=text)
+    given = {"description": "a job", "prompt": asked, "subagent_type": kind, **given}
+    return {"tool": "Agent", "input": given}
+
+
+async def subagents(client: httpx.AsyncClient, session_id: str) -> list[Json]:
+    found: list[Json] = (await client.get(f"/v1/sessions/{session_id}/subagents")).json()["data"]
+    return found
+
+
+def said(transcript: list[Json]) -> list[str]:
+    """Give the texts of models."""
+    blocks = [b for m in transcript if m["type"] == "assistant" for b in m["message"]["content"]]
+    return [block["text"] for block in blocks if block["type"] == "text"]
+
+
+@pytest.mark.requirement("loop:subagent-messages")
+async def test_readers_see_what_subagents_do_and_find_all_of_it_in_their_transcripts(
+    service: Host, database_url: str
+) -> None:
+    client = service.client
+    inner = agent({"text": "grand answer"}, text="Grandchild.")
+    child = agent({"blocks": [{"text": "child text"}, bash("echo child")]}, inner, {"text": "told"})
+    steps = ([child, agent({"text": "other"}, kind="Explore")], {"text": "fine"})
+    run = await start(client, scripted(*steps), **OPTIONS)
+    session_id = run["session_id"]
+    ended = await finished(client, run["id"])
+    assert (ended["result"]["text"], ended["num_turns"]) == ("fine", 2)
+
+    shown = [f for f in await read_to_end(client, f"/v1/runs/{run['id']}/stream") if f.id]
+    assert said([f.body for f in shown if f.event == "message"]) == ["fine"]
+    init = told([f.body for f in shown], "init")[0]
+    assert {"helper", "general-purpose", "Explore"} <= set(init["agents"])
+    assert "Task" in init["tools"]
+    assert [f.body for f in shown if f.event == "message"] == await messages(client, session_id)
+
+    found = await subagents(client, session_id)
+    assert sorted((s["subagent_type"], s["depth"], s["status"]) for s in found) == [
+        ("Explore", 1, "completed"),
+        ("helper", 1, "completed"),
+        ("helper", 2, "completed"),
+    ]
+    first = next(s for s in found if s["subagent_type"] == "helper" and s["depth"] == 1)
+    (nested,) = [s for s in found if s["depth"] == 2]
+    assert nested["parent_agent_id"] == first["agent_id"]
+    path = f"/v1/sessions/{session_id}/subagents/{first['tool_use_id']}/messages"
+    transcript = (await client.get(path)).json()["data"]
+    assert said(transcript) == ["child text", "told"]
+    key = {"parent_tool_use_id": first["tool_use_id"]}
+    both = await client.get(f"/v1/sessions/{session_id}/messages", params=key)
+    assert both.json()["data"] == transcript
+    log = await client.get(f"/v1/sessions/{session_id}/events", params=key)
+    assert [entry["data"] for entry in log.json()["data"]] == transcript
+    async with aclosing(frames(client, f"/v1/sessions/{session_id}/stream", **key)) as stream:
+        followed = [(await anext(stream)).body for _ in transcript]
+    assert followed == transcript
+    assert (await client.get(path.replace("toolu", "nobody"))).status_code == 404
+
+    active = await client.get(f"/v1/sessions/{session_id}/messages?view=active")
+    assert not [m for m in active.json()["data"] if m.get("parent_tool_use_id")]
+    export = await client.get(f"/v1/sessions/{session_id}/export?format=claude-jsonl")
+    assert len(export.text.splitlines()) == 7  # the main conversation, and its result
+    async with opened(database_url) as database:
+        await check_session(database, session_id)
+
+
+@pytest.mark.requirement("loop:subagent-cancel")
+async def test_a_cancel_ends_what_subagents_have_under_way(
+    service: Host, database_url: str
+) -> None:
+    client, command, other = service.client, long_sleep(), long_sleep()
+    deep = agent(agent(bash(command), text="Deep."))
+    run = await start(client, scripted([deep, agent(bash(other))]), **OPTIONS)
+    await until_processes(command, exist=True)
+    await until_processes(other, exist=True)
+    async with asyncio.timeout(5):
+        receipt = await client.post(f"/v1/runs/{run['id']}/cancel?wait=10", json={})
+        assert receipt.json()["status"] == "finished"
+        await until_processes(command, exist=False)
+        await until_processes(other, exist=False)
+    assert receipt.json()["stopped"]["processes"] == 2
+    transcript = await messages(client, run["session_id"])
+    assert [m["status"] for m in told(transcript, "task_notification")] == ["stopped"] * 3
+    again = await start(client, scripted({"text": "yes"}), session_id=run["session_id"], **OPTIONS)
+    assert (await finished(client, again["id"]))["result"]["text"] == "yes"
+    async with opened(database_url) as database:
+        await check_session(database, run["session_id"])
+
+
+@pytest.mark.requirement("field:P11")
+async def test_a_budget_that_is_crossed_inside_a_subagent_ends_the_run_with_its_result(
+    service: Host, messages_api: MessagesApi
+) -> None:
+    dear = {"usage": {"input_tokens": 10_000, "output_tokens": 1000}}
+    child = agent(*({"blocks": [bash(f"echo {n}")], **dear} for n in range(9)))
+    steps = ([child, *(agent({"blocks": [bash("echo x")], **dear}) for _ in range(20))],)
+    options = {**OPTIONS, "max_budget_usd": 0.05}
+    run = await start(service.client, scripted(*steps), **options)
+    async with asyncio.timeout(5):
+        ended = await finished(service.client, run["id"])
+    assert ended["result_subtype"] == "error_max_budget_usd"
+    # Eight work side by side, each with one request on its way when the cap is reached.
+    assert float(ended["cost"]["run_usd"]) <= 0.05 + 8 * 0.03
+    asked = len(messages_api.requests)
+    transcript = await messages(service.client, run["session_id"])
+    assert json.dumps(transcript).count("Budget limit reached") >= 20 - 8
+    assert asked <= 1 + 2 * 8
+
+
+@pytest.mark.requirement("loop:subagent-resume")
+async def test_a_host_that_dies_leaves_a_subagent_that_another_host_goes_on_with(
+    make_settings: MakeSettings, database_url: str, tmp_path: Path
+) -> None:
+    settings = make_settings(engine={"lease_s": 1.5, "heartbeat_s": 0.5})
+    command = long_sleep()
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(opened(database_url))
+        a = await stack.enter_async_context(host_process(environment(settings), tmp_path / "a.log"))
+        child = agent(bash("echo once >> log"), bash(command), bash("cat log"), {"text": "told"})
+        run = await start(
+            a.client, scripted([child, agent({"text": "b"})], {"text": "fine"}), **OPTIONS
+        )
+        await until_processes(command, exist=True)
+        b = await stack.enter_async_context(host(settings))
+        await a.kill()
+        ended = await finished(b.client, run["id"])
+        assert (ended["result"]["text"], ended["attempt"]) == ("fine", 2)
+        found = await subagents(b.client, run["session_id"])
+        assert [s["status"] for s in found] == ["completed", "completed"]
+        first = next(s for s in found if s["tool_uses"] == 3)
+        path = f"/v1/sessions/{run['session_id']}/subagents/{first['tool_use_id']}/messages"
+        said = json.dumps((await b.client.get(path)).json()["data"])
+        assert '"content": "once"' in said
+        assert "its effect is unknown" in said
+        await check_session(database, run["session_id"])
