@@ -16,12 +16,17 @@ def said_so_far(state: "LoopState | Draft") -> tuple[ContextMessage, ...]:
     results, context = state.results, tuple(state.context)
     ordered = (results[call.id] for call in state.calls if call.id in results)
     tail = (*ordered, *state.notes)
-    if not tail:
-        return context
+    return followed(context, tail, state.newer) if tail else context
+
+
+def followed(
+    context: tuple[ContextMessage, ...], said: tuple[bytes, ...], uuids: tuple[str, ...] = ()
+) -> tuple[ContextMessage, ...]:
+    """Give a conversation with something more on the user's side."""
     context = _answered_fully(context)
     if context and context[-1].role == "user":
-        return (*context[:-1], context[-1].plus(tail, state.newer))
-    return (*context, ContextMessage("user", tail, uuids=state.newer))
+        return (*context[:-1], context[-1].plus(said, uuids))
+    return (*context, ContextMessage("user", said, uuids=uuids))
 
 
 def _answered_fully(context: tuple[ContextMessage, ...]) -> tuple[ContextMessage, ...]:

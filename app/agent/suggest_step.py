@@ -11,14 +11,14 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 
-from app.agent.conversation import said_so_far
+from app.agent.conversation import followed, said_so_far
 from app.agent.effects import Effects
 from app.agent.failure_step import billed
 from app.agent.model_step import build_request, ledger_row
 from app.agent.state import Advance, LoopState
 from app.domain.blocks import TextBlock, encode_block
 from app.domain.journal import Batch, Entry
-from app.domain.model import ContextMessage, ModelRequest, ModelResponse
+from app.domain.model import ModelRequest, ModelResponse
 from app.domain.notices import PromptSuggestionMessage
 from app.domain.results import ResultMessage, SuccessResult
 from app.domain.runs import Outcome
@@ -71,13 +71,8 @@ def _outcome_of(result: ResultMessage) -> Outcome:
 
 def suggestion_request(state: LoopState, effects: Effects) -> ModelRequest:
     """Ask at the end of the conversation, so that all before it is cached. A small answer will do."""
-    said = said_so_far(state)
-    asked = (encode_block(TextBlock(text=TASK)),)
-    if said and said[-1].role == "user":
-        messages = (*said[:-1], said[-1].plus(asked, ()))
-    else:
-        messages = (*said, ContextMessage("user", asked))
-    request = build_request(state, effects, messages)
+    asked = encode_block(TextBlock(text=TASK))
+    request = build_request(state, effects, followed(said_so_far(state), (asked,)))
     return replace(
         request, max_tokens=MAX_TOKENS, effort=None, thinking=None, task_budget_tokens=None
     )
