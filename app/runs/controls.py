@@ -19,7 +19,7 @@ from app.runs.receipts import settle
 from app.runs.telling import Teller
 from app.store.bus import Bus, TaskStopAsked, TaskStopped, Word
 from app.store.keys import Caller
-from app.store.runs import list_runs
+from app.store.runs import RunFilter, list_runs
 
 STOP_WITHIN_S = 5.0
 ASK_EVERY_S = 0.5
@@ -59,11 +59,10 @@ class Controls:
         waiting = await list_runs(
             self.queries.database,
             caller.tenant_id,
-            session_id=session_id,
             after=None,
             limit=200,
             descending=False,
-            statuses=["queued"],
+            wanted=RunFilter(session_id, ["queued"]),
         )
         return [run.id for run in waiting]
 

@@ -1,7 +1,7 @@
 """Runs: reads. They are written by the queue and the journal."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -87,41 +87,53 @@ async def find_run(connection: AsyncConnection, tenant_id: str, run_id: str) -> 
     return RunRow(**row._mapping) if row else None  # noqa: SLF001 - SQLAlchemy's public name
 
 
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Which runs a list has. What is None, or empty, does not matter; one of several is enough."""
+
+    session_id: str | None = None
+    statuses: Sequence[str] = ()
+    result_subtypes: Sequence[str] = ()
+    end_reasons: Sequence[str] = ()
+    user: str | None = None
+    """Whom its session is for."""
+    created_after: datetime | None = None
+    """It was made then, or later."""
+    created_before: datetime | None = None
+    """It was made before."""
+
+
+_CONDITIONS = {
+    "session_id": "r.session_id = :session_id",
+    "statuses": "r.status = ANY(:statuses)",
+    "result_subtypes": "r.result_subtype = ANY(:result_subtypes)",
+    "end_reasons": "r.end_reason = ANY(:end_reasons)",
+    "user": "s.end_user = :user",
+    "created_after": "r.created_at >= :created_after",
+    "created_before": "r.created_at < :created_before",
+}
+
+
 async def list_runs(
     database: Database,
     tenant_id: str,
     *,
-    session_id: str | None,
     after: tuple[datetime, str] | None,
     limit: int,
     descending: bool,
-    statuses: Sequence[str] = (),
-    result_subtypes: Sequence[str] = (),
-    created_after: datetime | None = None,
-    created_before: datetime | None = None,
+    wanted: RunFilter | None = None,
 ) -> Sequence[RunRow]:
     """Give up to `limit` runs by creation time, beyond the key `after`."""
     compare, order = ("<", "DESC") if descending else (">", "ASC")
-    where = ""
     values: dict[str, Any] = {"tenant": tenant_id, "limit": limit}
-    if session_id is not None:
-        where += "AND r.session_id = :session "
-        values["session"] = session_id
+    where = ""
+    for name, given in asdict(wanted or RunFilter()).items():
+        if given not in (None, (), []):
+            where += f"AND {_CONDITIONS[name]} "
+            values[name] = given
     if after is not None:
-        where += f"AND (r.created_at, r.id) {compare} (:at, :id) "
-        values |= {"at": after[0], "id": after[1]}
-    if created_after is not None:
-        where += "AND r.created_at >= :created_after "
-        values["created_after"] = created_after
-    if created_before is not None:
-        where += "AND r.created_at < :created_before "
-        values["created_before"] = created_before
-    if statuses:
-        where += "AND r.status = ANY(:statuses) "
-        values["statuses"] = list(statuses)
-    if result_subtypes:
-        where += "AND r.result_subtype = ANY(:subtypes) "
-        values["subtypes"] = list(result_subtypes)
+        where += f"AND (r.created_at, r.id) {compare} (:at, :after_id) "
+        values |= {"at": after[0], "after_id": after[1]}
     async with database.connect() as connection:
         rows = await connection.execute(
             sql(f"{_SELECT} {where} ORDER BY r.created_at {order}, r.id {order} LIMIT :limit"),

@@ -10,7 +10,7 @@ import httpx
 import orjson
 import pytest
 
-from tests.api.stage import Stage, pointers, problem
+from tests.api.stage import Stage, pointers, problem, scripted
 
 
 @pytest.fixture
@@ -179,3 +179,31 @@ async def test_lists_are_bounded_by_the_time_at_which_things_were_made(
     page = (await tenant.get(path, params={"created_after": times[0], "limit": 1})).json()
     other = {"cursor": page["next_cursor"], "created_after": times[1]}
     problem(await tenant.get(path, params=other), 400, "cursor_invalid")
+
+
+async def test_runs_are_found_by_how_they_ended_and_for_whom(
+    stage: Stage, stranger: httpx.AsyncClient
+) -> None:
+    user = f"user-{secrets.token_hex(4)}"
+
+    async def run(client: httpx.AsyncClient, prompt: str, **body: Any) -> str:
+        sent = {"prompt": prompt, "wait": 20, "session": {"user": user}, **body}
+        return str((await client.post("/v1/runs", json=sent)).json()["run"]["id"])
+
+    look = {"tool": "Glob", "input": {"pattern": "*"}}
+    good = await run(stage.client, scripted({"text": "ok"}))
+    limited = await run(stage.client, scripted(look, look), options={"max_turns": 1})
+    refused = await run(
+        stage.client, scripted({"blocks": [{"text": "no"}], "stop_reason": "refusal"})
+    )
+    await run(stranger, scripted({"text": "ok"}))
+
+    async def found(**query: Any) -> list[str]:
+        return all_of(await pages(stage.client, "/v1/runs", user=user, order="asc", **query))
+
+    assert await found() == [good, limited, refused]
+    assert await found(end_reason="refusal") == [refused]
+    assert await found(end_reason=["completed", "max_turns"], limit=1) == [good, limited]
+    assert await found(end_reason="max_turns", result_subtype="success") == []
+    answer = await stage.client.get("/v1/runs", params={"end_reason": "bored"})
+    assert pointers(problem(answer, 422, "validation_failed")) == ["end_reason.0"]

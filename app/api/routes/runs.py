@@ -1,6 +1,7 @@
 """Runs: start, read, wait, stream, change, remove, cancel."""
 
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -31,9 +32,10 @@ from app.api.schemas.session_bodies import StartBody
 from app.api.schemas.sessions import Started
 from app.api.starting import STARTED, begin, begin_by
 from app.domain.results import Result, ResultSubtype
+from app.domain.runs import EndReason
 from app.runs.callers import Caller
 from app.runs.cancelling import Cancelled, ManyCancelled
-from app.runs.listing import RunRow, list_runs
+from app.runs.listing import RunFilter, RunRow, list_runs
 from app.runs.once import Answer, Replayed
 from app.runs.receipts import Settled, settle
 from app.runs.service import Service
@@ -66,31 +68,29 @@ async def list_all(
     session_id: str | None = None,
     status: RunStatuses = None,
     result_subtype: Annotated[list[ResultSubtype] | None, Query()] = None,
+    end_reason: Annotated[list[EndReason] | None, Query()] = None,
+    user: str | None = None,
     created_after: CreatedAfter = None,
     created_before: CreatedBefore = None,
 ) -> RunPage:
     """Give runs by creation time. Repeat a filter for "or"."""
-    tag = list_tag(
-        caller,
-        order,
-        "runs",
+    wanted = RunFilter(
         session_id,
         sorted(status or ()),
         sorted(result_subtype or ()),
+        sorted(end_reason or ()),
+        user,
         created_after,
         created_before,
     )
+    tag = list_tag(caller, order, "runs", *astuple(wanted))
     rows = await list_runs(
         service.database,
         caller.tenant_id,
-        session_id=session_id,
         after=decode_cursor(cursor, tag),
         limit=limit + 1,
         descending=order == "desc",
-        statuses=status or (),
-        result_subtypes=result_subtype or (),
-        created_after=created_after,
-        created_before=created_before,
+        wanted=wanted,
     )
     page, following = page_of(rows, limit, tag)
     return RunPage(

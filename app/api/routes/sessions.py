@@ -38,7 +38,7 @@ from app.api.schemas.sessions import (
 from app.api.starting import STARTED, begin
 from app.api.versions import ExpectedDep
 from app.runs.callers import Caller
-from app.runs.listing import RunRow, SessionFilter, SessionRow, list_runs, list_sessions
+from app.runs.listing import RunFilter, RunRow, SessionFilter, SessionRow, list_runs, list_sessions
 from app.runs.once import Answer
 from app.runs.service import Service
 from app.runs.wishes import SessionChange
@@ -248,11 +248,10 @@ async def runs(
     rows = await list_runs(
         service.database,
         caller.tenant_id,
-        session_id=session_id,
         after=decode_cursor(cursor, tag),
         limit=limit + 1,
         descending=order == "desc",
-        statuses=status or (),
+        wanted=RunFilter(session_id, status or ()),
     )
     page, following = page_of(rows, limit, tag)
     return RunPage(
