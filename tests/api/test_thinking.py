@@ -69,7 +69,7 @@ async def test_betas_go_with_the_request_and_stand_on_init(stage: Stage) -> None
         ({"effort": "huge"}, "/options/effort"),
         ({"effort": "max", "model": "claude-opus-4-5"}, "/options/effort"),
         ({"thinking": "on"}, "/options/thinking"),
-        ({"thinking": {"type": "on"}}, "/options/thinking"),
+        ({"thinking": {"type": "on"}}, "/options/thinking/type"),
         ({"thinking": {"type": "enabled"}}, "/options/thinking/budget_tokens"),
         (
             {"thinking": {"type": "enabled", "budget_tokens": 5}},
