@@ -106,7 +106,7 @@ class BubblewrapSandbox:
                 self.programs.bwrap,
                 ["bwrap", "--args", str(args_fd), "--", *inner],
                 env={},  # clearing it inside is not enough: pid 1 keeps what it was given
-                cwd="/",
+                cwd=str(self.programs.bwrap.parent),  # so that no path need be named to run it
                 limits=limits,
                 merge_stderr=merge_stderr,
                 stdin=subprocess.DEVNULL if channel is None else channel.fd,

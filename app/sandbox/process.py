@@ -6,8 +6,10 @@ the uid, and a pidfd names a process for ever, which a pid does not.
 """
 
 import asyncio
+import functools
 import logging
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Coroutine, Mapping, Sequence
@@ -19,6 +21,7 @@ from typing import Any
 from app.errors import ToolFailed
 from app.sandbox.driver import Command, Finished, Limits, Spool
 from app.sandbox.output import Drain
+from app.sandbox.programs import SYSTEM_PATH
 
 logger = logging.getLogger(__name__)
 
@@ -211,9 +214,18 @@ def _start(spawn: Spawn, out: int, err: int) -> tuple[subprocess.Popen[bytes], i
 
 
 def _popen(spawn: Spawn, out: int, err: int) -> subprocess.Popen[bytes]:
+    if (argv := _argv_as_user(spawn)) is None:
+        owner: dict[str, Any] = {} if spawn.uid is None else _owner(spawn)
+        return _opened(spawn, spawn.argv, spawn.program, out, err, owner)
+    return _opened(spawn, argv, Path(argv[0]), out, err, {})
+
+
+def _opened(
+    spawn: Spawn, argv: Sequence[str], program: Path, out: int, err: int, owner: dict[str, Any]
+) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        spawn.argv,
-        executable=spawn.program,
+        argv,
+        executable=program,
         stdin=spawn.stdin,
         stdout=out if spawn.stdout is None else spawn.stdout,
         stderr=_stderr(spawn, out, err),
@@ -221,10 +233,35 @@ def _popen(spawn: Spawn, out: int, err: int) -> subprocess.Popen[bytes]:
         cwd=spawn.cwd,
         pass_fds=spawn.pass_fds,
         start_new_session=True,
-        user=spawn.uid,
-        group=spawn.uid if spawn.gid is None else spawn.gid,
-        extra_groups=None if spawn.uid is None else (),
+        **owner,
     )
+
+
+def _owner(spawn: Spawn) -> dict[str, Any]:
+    return {"user": spawn.uid, "group": _group(spawn), "extra_groups": ()}
+
+
+def _group(spawn: Spawn) -> int | None:
+    return spawn.uid if spawn.gid is None else spawn.gid
+
+
+def _argv_as_user(spawn: Spawn) -> list[str] | None:
+    """Let `setpriv` become the user, where it can: for such a child Python need not fork.
+
+    A fork copies the service's page tables: 5 to 40 ms in which the event loop stands still. Without
+    a change of the user Python uses vfork, which takes less than one. The program is run by a path
+    that begins at its own folder, since what it runs may see the path.
+    """
+    setpriv = _setpriv()
+    if spawn.uid is None or setpriv is None or str(spawn.program.parent) != spawn.cwd:
+        return None
+    user = [f"--reuid={spawn.uid}", f"--regid={_group(spawn)}", "--clear-groups"]
+    return [setpriv, *user, "--", f"./{spawn.program.name}", *spawn.argv[1:]]
+
+
+@functools.cache
+def _setpriv() -> str | None:
+    return shutil.which("setpriv", path=SYSTEM_PATH)
 
 
 def _stderr(spawn: Spawn, out: int, err: int) -> int:

@@ -40,7 +40,7 @@ _REMEDIES = {  # the wording of bubblewrap or the kernel → what to do; the fir
         "A program that the sandbox needs is missing. Install bash, coreutils and util-linux."
     ),
     r"[Uu]nknown option": "This bubblewrap is too old. Install version 0.8 or newer.",
-    r"No such file or directory: .*bwrap": "bubblewrap is missing. Install it.",
+    r"No such file or directory: '|failed to execute \./bwrap": "bubblewrap is missing. Install it.",
 }
 _SCRIPT = r"""
 exec 2>/dev/null

@@ -59,4 +59,5 @@ def _strays(uid: int, only: int | None = None) -> Iterator[int]:
 
 def _is_sandbox(process: Path) -> bool:
     words = (process / "cmdline").read_bytes().split(b"\0")
-    return words[:2] == [b"bwrap", b"--args"] and words[3:5] == [b"--", b"prlimit"]
+    is_bwrap = words[0].rpartition(b"/")[2] == b"bwrap" and words[1:2] == [b"--args"]
+    return is_bwrap and words[3:5] == [b"--", b"prlimit"]

@@ -82,6 +82,7 @@ def test_where_the_kernel_refuses_namespaces_the_remedy_is_named(rooms: Rooms) -
         ("bwrap: Creating new namespace failed: No space left on device", "max_user_namespaces"),
         ("bwrap: Unknown option --disable-userns", "too old"),
         ("bwrap: execvp prlimit: No such file or directory", "util-linux"),
+        ("setpriv: failed to execute ./bwrap: No such file or directory", "is missing"),
         ("bwrap: words that nobody has seen yet", "user namespaces"),
     ],
 )
