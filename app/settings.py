@@ -146,6 +146,15 @@ class WorkspaceSettings(_Group):
 class PolicySettings(_Group):
     allow_bypass: bool = False
     """Whether the default tenant may use `bypassPermissions`."""
+    forbidden_modes: list[str] = []
+    """Permission modes that no run may have. JSON list."""
+    deny_tools: list[str] = []
+    """Deny rules over all runs, such as `WebFetch` or `Bash(curl *)`: no option can allow what they
+    forbid. JSON list, as the next two. A tenant's own come on top (`treadle policy`)."""
+    ask_tools: list[str] = []
+    """Ask rules over all runs."""
+    allow_tools: list[str] = []
+    """Allow rules for all runs."""
 
 
 class EgressSettings(_Group):

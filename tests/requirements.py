@@ -353,6 +353,15 @@ REQUIREMENTS: dict[str, Requirement] = {
     "hooks:workspace": Requirement("Files of a workspace bring no hooks.", "case M14"),
     # -- permissions --------------------------------------------------------------------------
     "permissions:modes": Requirement("Each mode allows what it says.", "loop 11, B27"),
+    "permissions:ceiling": Requirement(
+        "What the operator or the tenant forbids, no option can allow.", "issue 6, api 15.2"
+    ),
+    "permissions:project": Requirement(
+        "Deny and ask rules of a project's settings apply, its allow rules do not.", "loop 11.4"
+    ),
+    "permissions:hidden": Requirement(
+        "Files that may not be read stand in no search.", "loop 11.4"
+    ),
     "permissions:audit": Requirement(
         "Every decision about a call is kept with who made it, why, and over which input.",
         "loop 11.5, security 5",

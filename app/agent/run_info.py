@@ -57,6 +57,8 @@ class RunInfo:
     """The run whose background task ended, where that began this one; else None."""
     hooks: frozenset[str] = frozenset()
     """Names of the events for which somebody has registered a hook."""
+    withheld: tuple[str, ...] = ()
+    """Deny rules that are not of the options: tools that they name are not on offer."""
     thread: Thread | None = None
     """Set for a subagent."""
 

@@ -1,11 +1,24 @@
-"""What `treadle keys` does in the database."""
+"""What `treadle keys` and `treadle policy` do in the database."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
+from typing import get_args
 
+from app.domain.ceiling import Ceiling
+from app.domain.permissions import PermissionMode
 from app.errors import ConfigError
 from app.hooks.signing import tenant_secret
+from app.permissions.rules import MalformedRule, parse_rule
 from app.settings import load_settings
-from app.store.keys import DEFAULT_TENANT, ApiKey, create_key, list_keys, revoke_key
+from app.store.keys import (
+    DEFAULT_TENANT,
+    ApiKey,
+    ceiling_of,
+    create_key,
+    list_keys,
+    revoke_key,
+    set_ceiling,
+)
 from app.wiring.database import open_store
 
 
@@ -48,3 +61,33 @@ def revoke(key_id: str) -> bool:
             return await revoke_key(connection, DEFAULT_TENANT, key_id)
 
     return asyncio.run(work())
+
+
+def policy() -> Mapping[str, Sequence[str]]:
+    """Give the policy in its stored form."""
+
+    async def work() -> Ceiling:
+        async with open_store(load_settings()) as database, database.begin() as connection:
+            return await ceiling_of(connection, DEFAULT_TENANT)
+
+    return asyncio.run(work()).to_json()
+
+
+def set_policy(deny: Sequence[str], ask: Sequence[str], modes: Sequence[str]) -> str | None:
+    """Set the policy. Gives what is wrong with it, if anything; then nothing was set."""
+    for mode in modes:
+        if mode not in get_args(PermissionMode):
+            return f"{mode} is no permission mode: {', '.join(get_args(PermissionMode))}."
+    for rule in (*deny, *ask):
+        try:
+            parse_rule(rule)
+        except MalformedRule as error:
+            return f"{rule!r} is no rule: {error}."
+    ceiling = Ceiling(frozenset(modes), tuple(deny), tuple(ask))
+
+    async def work() -> None:
+        async with open_store(load_settings()) as database, database.begin() as connection:
+            await set_ceiling(connection, DEFAULT_TENANT, ceiling)
+
+    asyncio.run(work())
+    return None

@@ -14,6 +14,7 @@ from app.cli.cost import cost
 from app.cli.db import make_db_app
 from app.cli.failure import CliFailure, Status
 from app.cli.keys import keys
+from app.cli.policy import policy
 from app.cli.run import run
 from app.cli.runs import runs
 from app.cli.screen import complain, print_line
@@ -67,6 +68,7 @@ def _embedded_place() -> "EmbeddedPostgres":
 for operate in (hosts.serve, hosts.api, hosts.worker, hosts.migrate):
     cli.command(rich_help_panel=_OPERATE)(operate)
 cli.add_typer(keys, name="keys", rich_help_panel=_OPERATE)
+cli.add_typer(policy, name="policy", rich_help_panel=_OPERATE)
 cli.add_typer(make_db_app(_embedded_place), name="db", rich_help_panel=_OPERATE)
 for use in (run, tail):
     cli.command(rich_help_panel=_USE)(use)

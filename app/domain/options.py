@@ -157,7 +157,8 @@ class AgentOptions(BaseModel):
 
     `project`: `CLAUDE.md` and `.claude/CLAUDE.md` of the workspace, and of the folders of files
     that calls touch. `local`: `CLAUDE.local.md` beside them. `user` names nothing in a service.
-    Settings, hooks and servers in a workspace's files are never applied.
+    Of their settings (`.claude/settings.json`, `settings.local.json`) deny and ask rules apply, which only
+    take away; allow rules, hooks and servers in a workspace's files are never applied.
     """
     skills: Literal["all"] | list[SkillName] | None = None
     """Skills of the workspace that may be used, by their folders' names. Default: all. They belong

@@ -175,6 +175,27 @@ class Rules:
         return None
 
 
+def withholding(text: str, denied: Sequence[str]) -> str | None:
+    """Give the rule among `denied` that leaves nothing of what an allow rule, or a tool's name, means."""
+    try:
+        wanted = parse_rule(text)
+    except MalformedRule:
+        return None
+    for other in denied:
+        rule = parse_rule(other)
+        is_whole = rule.ruleContent is None and covers_name(rule.toolName, wanted.toolName)
+        if rule == wanted or is_whole or _is_host_in(wanted, rule):
+            return other
+    return None
+
+
+def _is_host_in(wanted: RuleValue, rule: RuleValue) -> bool:
+    if {rule.toolName, wanted.toolName} != {"WebFetch"} or not wanted.ruleContent:
+        return False
+    host = wanted.ruleContent.lower().removeprefix("domain:").removeprefix("*.")
+    return _is_in(host, str(rule.ruleContent).lower().removeprefix("domain:"))
+
+
 def host_of(url: object) -> str | None:
     """Give a URL's host; None for what programs may read in different ways."""
     if not isinstance(url, str) or _ODD_URL.search(url):

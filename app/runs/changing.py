@@ -50,7 +50,7 @@ async def change_options(
     found = await session_of(connection, caller.tenant_id, session_id)
     old = AgentOptions.model_validate(dict(found.options))
     new = _changed(change, old, pointer)
-    policy.check(new, allows_bypass=caller.allow_bypass)
+    policy.check(new, allows_bypass=caller.allow_bypass, ceiling=caller.ceiling)
     if new != old:
         edit = SessionEdit(found.title, new.stored(), found.metadata, found.tags, is_archived=False)
         told = event_body(session_id, "session.updated", {"changed": ["options"]})
@@ -81,7 +81,10 @@ async def _change_run(
         return False
     old = AgentOptions.model_validate(dict(run.options))
     new = policy.effective(
-        _changed(change, old, pointer), allows_bypass=caller.allow_bypass, now=datetime.now(UTC)
+        _changed(change, old, pointer),
+        allows_bypass=caller.allow_bypass,
+        ceiling=caller.ceiling,
+        now=datetime.now(UTC),
     )
     if new == old:
         return False

@@ -179,6 +179,7 @@ class Commands:
             run.deadline_s,
             run.recovery_policy,
             run.max_attempts,
+            ceiling=caller.ceiling,
         )
         return open_run(self.worker.parts, lease, work, run.prompts)
 
@@ -364,7 +365,10 @@ class Commands:
     async def _effective(self, caller: Caller, options: AgentOptions) -> AgentOptions:
         await check_schemas(options)
         return self.policy.effective(
-            options, allows_bypass=caller.allow_bypass, now=datetime.now(UTC)
+            options,
+            allows_bypass=caller.allow_bypass,
+            ceiling=caller.ceiling,
+            now=datetime.now(UTC),
         )
 
 

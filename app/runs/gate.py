@@ -1,5 +1,6 @@
 """Permission for calls: the pure decision, at the loop's seam; what it leaves open is asked."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -8,6 +9,7 @@ from app.domain.permissions import Scene
 from app.domain.tools import ToolCall, ToolSpec
 from app.permissions.decide import decide
 from app.permissions.decision import Allow, Ask, Deny, Verdict, unanswered
+from app.permissions.hidden import hidden_by
 from app.permissions.permissions import NOTHING_SET, Permissions
 
 EXIT_PLAN = "ExitPlanMode"
@@ -47,12 +49,19 @@ class RuleGate:
     asker: Asker = Nobody()
     base: Permissions = NOTHING_SET
     """What no option changes: the rules of others, and the place."""
+    of_project: Callable[[Permissions], Permissions] | None = None
+    """Adds the rules of the project's own settings; asked once, before the first call."""
 
     def adopt(self, options: AgentOptions) -> None:
         """Decide by other options from now on."""
         self.permissions = Permissions.of(options, self.base)
 
+    def hidden(self) -> Callable[[str], bool] | None:
+        """Give the test of paths that a search keeps to itself; None when there are none."""
+        return hidden_by(self.permissions)
+
     async def check(self, call: ToolCall, spec: ToolSpec, scene: Scene) -> Verdict:
+        self._take_project_in()
         decision = decide(call, spec, self.permissions, scene)
         if isinstance(decision, Deny):
             return decision
@@ -65,6 +74,11 @@ class RuleGate:
             return Deny("other", NO_PLAN, is_announced=False)
         answer = await self.asker.ask(call, spec, decision, scene)
         return self._still_allowed(call, spec, scene, answer)
+
+    def _take_project_in(self) -> None:
+        if self.of_project is not None:
+            self.base, self.permissions = map(self.of_project, (self.base, self.permissions))
+            self.of_project = None
 
     def _still_allowed(
         self, call: ToolCall, spec: ToolSpec, scene: Scene, answer: Verdict
@@ -79,4 +93,5 @@ class RuleGate:
 
     def reads(self, call: ToolCall, spec: ToolSpec, scene: Scene) -> bool:
         """Whether a call only reads and no rule is against it, whatever mode and allow rules say."""
+        self._take_project_in()
         return isinstance(decide(call, spec, self.permissions.for_reading(), scene), Allow)

@@ -1,19 +1,19 @@
 """What a client's options become: defaults, aliases, ceilings, refusals. Pure."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
 from app.agent.effects import Models
+from app.domain.ceiling import NO_CEILING, Ceiling, OperatorRules
 from app.domain.hook_options import HttpHook
 from app.domain.options import AgentOptions
-from app.domain.text import printable
 from app.domain.thinking import misfit
 from app.domain.usage import Usage
 from app.errors import NoProvider, UnpricedBudget, ValidationFailed
 from app.hooks.accepting import HookProblem
-from app.permissions.rules import MalformedRule, parse_rule
+from app.runs.rule_checks import check_policy, check_rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +36,23 @@ class Policy:
     check_servers: Callable[[AgentOptions], None] = lambda _: None
     """Refuses MCP servers that are not reached from here. Raises `ValidationFailed`."""
     hook_problem: Callable[[HttpHook], HookProblem | None] = lambda _: None
+    forbidden_modes: frozenset[str] = frozenset()
+    """Permission modes that no run may have."""
+    rules: OperatorRules = OperatorRules()
 
     def effective(
-        self, options: AgentOptions, *, allows_bypass: bool, now: datetime
+        self,
+        options: AgentOptions,
+        *,
+        allows_bypass: bool,
+        now: datetime,
+        ceiling: Ceiling = NO_CEILING,
     ) -> AgentOptions:
         """Give the options that a run is made with. Raises a `RequestError` that names the field."""
         model = self.model_of(options)
         if not self.is_served(model):
             raise NoProvider(self.how_to_serve, context={"model": model})
-        self.check(options, allows_bypass=allows_bypass)
+        self.check(options, allows_bypass=allows_bypass, ceiling=ceiling)
         self._check_thinking(model, options)
         fallback = self._fallback(options, model)
         for name in filter(None, (model, fallback)):
@@ -79,12 +87,14 @@ class Policy:
         """Give the model that options name: the default if none, aliases replaced."""
         return self.resolve_model(options.model, self.aliases, self.default_model)
 
-    def check(self, options: AgentOptions, *, allows_bypass: bool) -> None:
+    def check(
+        self, options: AgentOptions, *, allows_bypass: bool, ceiling: Ceiling = NO_CEILING
+    ) -> None:
         """Refuse what no run may have, whatever its model. Raises `ValidationFailed`."""
         self._check_mode(options, allows_bypass=allows_bypass)
         self._check_ceilings(options)
-        for name in ("allowed_tools", "disallowed_tools", "ask_tools"):
-            _check_rules(name, getattr(options, name))
+        check_rules(options)
+        check_policy(options, self.rules, ceiling, self.forbidden_modes)
         self.check_servers(options)
         for number, hook in enumerate(options.hooks):
             if (problem := self.hook_problem(hook)) is not None:
@@ -154,17 +164,6 @@ class Policy:
                     f"must be <= {self.ceiling_max_budget_usd}",
                 ),
             )
-
-
-def _check_rules(option: str, rules: Sequence[str]) -> None:
-    for index, rule in enumerate(rules):
-        try:
-            parse_rule(rule)
-        except MalformedRule as error:
-            raise ValidationFailed(
-                f"{option} holds {printable(rule)[:200]!r}, which is no rule: {error}.",
-                errors=_field(f"/options/{option}/{index}", "malformed_rule", str(error)),
-            ) from None
 
 
 def _field(pointer: str, code: str, message: str) -> list[dict[str, str]]:

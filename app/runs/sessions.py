@@ -51,7 +51,9 @@ class Sessions:
         """Create a session without a run. Raises `IdTaken`."""
 
         async def write(connection: AsyncConnection) -> SessionRow:
-            self.policy.check(wish.options, allows_bypass=caller.allow_bypass)
+            self.policy.check(
+                wish.options, allows_bypass=caller.allow_bypass, ceiling=caller.ceiling
+            )
             await check_schemas(wish.options)
             new = new_session(self.workspaces, wish)
             await create_session(connection, caller.tenant_id, new)
@@ -118,7 +120,9 @@ class Sessions:
                     f"The session has version {found.version} now. Read it again.",
                     context={"version": found.version},
                 )
-            self.policy.check(change.options, allows_bypass=caller.allow_bypass)
+            self.policy.check(
+                change.options, allows_bypass=caller.allow_bypass, ceiling=caller.ceiling
+            )
             await check_schemas(change.options)
             edit = _edited(found, change)
             events = _events(found, edit)

@@ -5,10 +5,11 @@ import hmac
 import secrets
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 from ulid import ULID
 
+from app.domain.ceiling import NO_CEILING, Ceiling
 from app.store.engine import Database, sql
 from app.store.tables import api_keys, tenants
 
@@ -24,6 +25,7 @@ class Caller:
     tenant_id: str
     key_id: str
     allow_bypass: bool
+    ceiling: Ceiling = NO_CEILING
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,19 @@ async def ensure_tenant(connection: AsyncConnection, tenant_id: str, *, allow_by
         ),
         {"id": tenant_id, "allow": allow_bypass},
     )
+
+
+async def set_ceiling(connection: AsyncConnection, tenant_id: str, ceiling: Ceiling) -> None:
+    """Set what a tenant's runs may not do. Requests hear of it within half a minute, runs at once."""
+    await connection.execute(
+        update(tenants).where(tenants.c.id == tenant_id).values(policy=ceiling.to_json())
+    )
+
+
+async def ceiling_of(connection: AsyncConnection, tenant_id: str) -> Ceiling:
+    """Give what a tenant's runs may not do."""
+    row = await connection.execute(select(tenants.c.policy).where(tenants.c.id == tenant_id))
+    return Ceiling.from_json(row.scalar_one_or_none() or {})
 
 
 async def create_key(connection: AsyncConnection, tenant_id: str, name: str) -> tuple[str, str]:
@@ -81,7 +96,11 @@ async def find_caller(database: Database, key: str) -> Caller | None:
         row = (
             await connection.execute(
                 select(
-                    api_keys.c.tenant_id, api_keys.c.id, api_keys.c.sha256, tenants.c.allow_bypass
+                    api_keys.c.tenant_id,
+                    api_keys.c.id,
+                    api_keys.c.sha256,
+                    tenants.c.allow_bypass,
+                    tenants.c.policy,
                 )
                 .join(tenants, tenants.c.id == api_keys.c.tenant_id)
                 .where(api_keys.c.id == key_id_of(key), api_keys.c.revoked_at.is_(None))
@@ -89,7 +108,10 @@ async def find_caller(database: Database, key: str) -> Caller | None:
         ).one_or_none()
     # An unknown id costs one comparison too.
     is_equal = hmac.compare_digest(wanted, row.sha256 if row else _NO_HASH)
-    return Caller(row.tenant_id, row.id, row.allow_bypass) if row and is_equal else None
+    if row is None or not is_equal:
+        return None
+    ceiling = Ceiling.from_json(row.policy)
+    return Caller(row.tenant_id, row.id, row.allow_bypass, ceiling)
 
 
 async def list_keys(database: Database, tenant_id: str) -> list[ApiKey]:

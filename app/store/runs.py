@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.domain.ceiling import NO_CEILING, Ceiling
 from app.store.engine import Database, sql
 from app.store.journal import Lease
 
@@ -191,12 +192,15 @@ class Work:
     """The run's own bound on attempts without progress."""
     follows: str | None = None
     """The run whose background task ended, where that began this one."""
+    ceiling: Ceiling = NO_CEILING
+    """What the tenant's policy forbids now."""
 
 
 async def work_of(database: Database, tenant_id: str, run_id: str) -> Work:
     """Give what a host needs to drive a claimed run."""
     row = await database.raw.fetchrow(
         """SELECT r.options::text, s.workspace::text, s.inherited::text, t.allow_bypass,
+             t.policy::text,
              (extract(epoch FROM clock_timestamp() - r.started_at) * 1000)::bigint AS elapsed_ms,
              extract(epoch FROM r.deadline_at - clock_timestamp())::float8 AS deadline_left_s,
              r.recovery_policy, r.max_attempts,
@@ -218,6 +222,7 @@ async def work_of(database: Database, tenant_id: str, run_id: str) -> Work:
         row["recovery_policy"],
         row["max_attempts"],
         row["follows"],
+        Ceiling.from_json(orjson.loads(row["policy"])),
     )
 
 

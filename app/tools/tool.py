@@ -64,6 +64,8 @@ class ToolContext:
     """Web pages, and a model that answers beside the conversation."""
     catalogue: Sequence[ToolSpec] = ()
     """All tools on offer, in a stable order."""
+    hidden: Callable[[], Callable[[str], bool] | None] = lambda: None
+    """Gives the test of absolute paths that a search keeps to itself, if there are any."""
 
     @property
     def cwd(self) -> str:

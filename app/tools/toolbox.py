@@ -1,7 +1,7 @@
 """The tools of one session: offering them, checking calls, running them."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,8 +39,9 @@ class Toolbox:
         decoder: Decoder | None = None,
         shelf: Shelf | None = None,
         beyond: Beyond | None = None,
+        hidden: Callable[[], Callable[[str], bool] | None] = lambda: None,
     ) -> None:
-        """`disabled` names tools that exist but are not on offer; they are left out of `tools`."""
+        """`hidden` gives the test of paths that searches keep to themselves. `disabled` names tools that exist but are not on offer; they are left out of `tools`."""
         offered = [tool for tool in tools if tool.spec.name not in disabled]
         older = {alias: tool for tool in offered for alias in tool.aliases}
         self._tools = {**older, **{tool.spec.name: tool for tool in offered}}
@@ -52,6 +53,7 @@ class Toolbox:
         self._decoder = decoder or Decoder()
         self._shelf = shelf or Shelf(workspace)
         self._beyond = beyond or Beyond()
+        self._hidden = hidden
 
     def specs(self) -> Sequence[ToolSpec]:
         return self._specs
@@ -81,6 +83,7 @@ class Toolbox:
             self._shells,
             self._beyond,
             self._specs,
+            self._hidden,
         )
         result = await self._run(tool, given, context, call)
         return await shortened(result, tool.most_chars, self._workspace)

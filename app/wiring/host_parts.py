@@ -13,6 +13,7 @@ from app.agent.retries import RetryRules
 from app.agent.state import RunInfo
 from app.compaction.window import Window
 from app.domain.briefing import Briefing
+from app.domain.ceiling import OperatorRules
 from app.domain.options import AgentOptions
 from app.domain.tools import ToolSpec
 from app.domain.usage import Usage
@@ -20,15 +21,12 @@ from app.errors import NoProvider, WorkspaceUnavailable
 from app.hooks.command import Shell
 from app.hooks.registry import HostHooks, Owner
 from app.mcp.servers import McpRules
-from app.permissions.permissions import Permissions
-from app.permissions.place import Place as PermissionPlace
 from app.providers.catalog import ModelCatalog
 from app.providers.registry import DEMO_MODEL, ProviderSet
-from app.runs.asking import ASK_USER, PersonAsker
-from app.runs.client_tools import ClientToolbox, client_specs
+from app.runs.asking import PersonAsker
+from app.runs.client_tools import ClientToolbox
 from app.runs.desk import Desk
 from app.runs.errands import ReadingErrands
-from app.runs.gate import EXIT_PLAN, RuleGate
 from app.runs.live import Hub
 from app.runs.prepared import Prepared, PreparedToolbox
 from app.runs.previews import live_previews
@@ -49,10 +47,10 @@ from app.tools.skills import Shelf
 from app.tools.structured_output import OutputToolbox, output_spec
 from app.tools.tool import Beyond, Tool
 from app.tools.toolbox import Toolbox
-from app.tools.workspace import Workspace
 from app.wiring.agents import AgentRules
 from app.wiring.folders import Folders
 from app.wiring.mcp import adopting, run_servers, with_servers
+from app.wiring.permissions import disabled_tools, offered, on_offer, open_gate
 
 _AT_THE_OPENING = frozenset({"Setup", "SessionStart", "UserPromptSubmit"})
 """Events before a run's first message: they take time that a POST does not wait."""
@@ -90,6 +88,8 @@ class HostParts:
     pages: Pages
     mcp: McpRules
     agents: AgentRules
+    operator: OperatorRules
+    forbidden_modes: frozenset[str]
     small_model: str | None
     """What is asked beside a run's conversation; None: its own model."""
     hooks: HostHooks
@@ -114,6 +114,7 @@ class HostParts:
             began_s=self.stamps.clock.monotonic(),
             follows=work.follows,
             hooks=self.hooks.events(options.hooks),
+            withheld=tuple(self.operator.over(work.ceiling)),
         )
 
     def first_briefing(self, info: RunInfo, work: Work) -> Briefing | None:
@@ -133,8 +134,8 @@ class HostParts:
         )
 
     def specs(self, info: RunInfo) -> Sequence[ToolSpec]:
-        specs = offered(self.tools, info.options)
-        specs = (*specs, *self.agents.specs(info.options))
+        options = on_offer(info.options, info.withheld)
+        specs = (*offered(self.tools, options), *self.agents.specs(options))
         output = info.options.output_format
         return (*specs, output_spec(output.json_schema)) if output else specs
 
@@ -147,6 +148,9 @@ class HostParts:
             work.allows_bypass and self.folders.sandbox == "bubblewrap"
         ):
             raise WorkspaceUnavailable("bypassPermissions is not allowed on this host any more.")
+        if options.permission_mode in self.forbidden_modes | work.ceiling.forbidden_modes:
+            mode = options.permission_mode
+            raise WorkspaceUnavailable(f"The permission mode {mode} is not allowed any more.")
         lease = claim.lease
         place = self.folders.place(work.workspace)
         desk.hold_for(options.actions.hold_seconds)
@@ -155,8 +159,9 @@ class HostParts:
             workspace = stack.enter_context(self.folders.workspace(place))
             previews = stack.enter_context(live_previews(self.hub, self.stamps.clock, lease))
             commands = self.folders.commands(place)
-            base = Permissions(place=_place_of(workspace))
-            gate = RuleGate(Permissions.of(options, base), PersonAsker(desk, options.actions), base)
+            gate = open_gate(
+                options, workspace, self.operator, work.ceiling, PersonAsker(desk, options.actions)
+            )
             hooks = await stack.enter_async_context(
                 self.hooks.open(
                     Owner(lease.tenant_id, lease.session_id, lease.run_id),
@@ -164,7 +169,8 @@ class HostParts:
                     Shell(commands, info.cwd, prepared.ready),
                 )
             )
-            disabled = _disabled(self.tools, options)
+            offer = on_offer(options, info.withheld)
+            disabled = disabled_tools(self.tools, offer)
             shelf = Shelf(
                 workspace,
                 options.setting_sources,
@@ -186,8 +192,9 @@ class HostParts:
                         decoder=self.decoder,
                         shelf=shelf,
                         beyond=Beyond(self.pages, side, f"{lease.tenant_id}/{lease.session_id}"),
+                        hidden=gate.hidden,
                     ),
-                    options,
+                    offer,
                 )
 
             def project() -> Project:
@@ -212,7 +219,7 @@ class HostParts:
             )
             theirs = PreparedToolbox(toolbox(no_shells()), prepared)
             tools, agents = self.agents.open(
-                options,
+                offer,
                 workspace,
                 own=ClientToolbox(told, options, desk),
                 theirs=ClientToolbox(theirs, options, desk),
@@ -256,28 +263,3 @@ class HostParts:
         except NoProvider as error:
             raise WorkspaceUnavailable(error.detail) from None
         return self.providers
-
-
-def _place_of(workspace: Workspace) -> PermissionPlace:
-    view = workspace.view
-    return PermissionPlace(view.root, view.home, (view.tmp,), workspace.real)
-
-
-def offered(tools: Sequence[Tool[Any]], options: AgentOptions) -> Sequence[ToolSpec]:
-    """Give the tools that a run is offered."""
-    disabled = _disabled(tools, options)
-    own = tuple(tool.spec for tool in tools if tool.spec.name not in disabled)
-    return (*own, *client_specs(options))
-
-
-def _disabled(tools: Sequence[Tool[Any]], options: AgentOptions) -> frozenset[str]:
-    names = {tool.spec.name for tool in tools}
-    rules = Permissions.of(options).rules
-    removed = {name for name in names if rules.bare("deny", [name])}
-    if options.actions.questions == "deny":
-        removed.add(ASK_USER)
-    if options.actions.permissions == "deny":
-        removed.add(EXIT_PLAN)
-    if options.tools is not None:
-        removed |= names - set(options.tools)
-    return frozenset(removed)

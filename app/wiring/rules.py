@@ -2,11 +2,14 @@
 
 import importlib.metadata
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from app.agent.effects import Models
+from app.domain.ceiling import OperatorRules
+from app.domain.permissions import PermissionMode
 from app.errors import ConfigError
 from app.hooks.accepting import HookRules
+from app.permissions.rules import MalformedRule, parse_rule
 from app.providers.registry import DEMO_MODEL, HOW_TO_SET_A_KEY, ProviderSet, resolve_model
 from app.runs.policy import Policy
 from app.sandbox.egress import EgressRules
@@ -38,10 +41,30 @@ def policy_of(settings: Settings, providers: ProviderSet, models: Models) -> Pol
         is_served=lambda model: model == DEMO_MODEL or providers.is_configured,
         how_to_serve=f"No model provider is configured. {HOW_TO_SET_A_KEY}",
         models=models,
+        forbidden_modes=frozenset(settings.policy.forbidden_modes),
+        rules=operator_rules(settings),
         check_servers=check_servers(egress_rules(settings.egress), header_variables(settings.mcp)),
         hook_problem=HookRules(
             egress_rules(settings.egress), can_sign=settings.hooks.secret is not None
         ).problem_of,
+    )
+
+
+def operator_rules(settings: Settings) -> OperatorRules:
+    """Give the rules over all runs. Raises `ConfigError` for what is no rule or no mode."""
+    policy = settings.policy
+    for mode in policy.forbidden_modes:
+        if mode not in get_args(PermissionMode):
+            raise ConfigError(f"TREADLE_POLICY__FORBIDDEN_MODES: {mode!r} is no permission mode.")
+    for name in ("deny_tools", "ask_tools", "allow_tools"):
+        for rule in getattr(policy, name):
+            try:
+                parse_rule(rule)
+            except MalformedRule as error:
+                variable = f"TREADLE_POLICY__{name.upper()}"
+                raise ConfigError(f"{variable}: {rule!r} is no rule: {error}.") from None
+    return OperatorRules(
+        tuple(policy.deny_tools), tuple(policy.ask_tools), tuple(policy.allow_tools)
     )
 
 

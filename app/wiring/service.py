@@ -54,13 +54,15 @@ from app.wiring.answers import input_check
 from app.wiring.database import open_store, prepare_data_dir
 from app.wiring.folders import Folders
 from app.wiring.hooks import host_hooks
-from app.wiring.host_parts import HostParts, SystemStamps, offered
+from app.wiring.host_parts import HostParts, SystemStamps
 from app.wiring.keep_running import keep_running
 from app.wiring.mcp import mcp_rules
+from app.wiring.permissions import offered
 from app.wiring.providers import api_key_source, open_catalog, open_providers, retry_rules
 from app.wiring.rules import (
     meta,
     open_guard,
+    operator_rules,
     policy_of,
     small_model,
     version,
@@ -125,6 +127,8 @@ async def open_service(
                 guard=guard,
                 pages=Pages(guard, decoder),
                 mcp=mcp_rules(settings.mcp, version()),
+                operator=operator_rules(settings),
+                forbidden_modes=frozenset(settings.policy.forbidden_modes),
                 small_model=small_model(settings.model),
                 hooks=host_hooks(settings.hooks, guard),
                 agents=agent_rules(settings, providers),

@@ -67,3 +67,18 @@ async def test_the_secret_of_hooks_is_printed_alone_or_it_is_said_how_to_have_on
     missing = await bare("keys", "hook-secret")
     assert missing.status == 2
     assert "TREADLE_HOOKS__SECRET" in missing.err
+
+
+async def test_a_policy_is_set_whole_shown_and_checked(bare: Run, database_url: str) -> None:
+    async def policy(*arguments: str) -> Finished:
+        return await bare("policy", *arguments, environment={"DATABASE_URL": database_url})
+
+    wrong = await policy("set", "--deny", "Bash(rm")
+    assert wrong.status == 2
+    assert "'Bash(rm' is no rule" in wrong.err
+    set_all = ("--deny", "Bash(rm *)", "--ask", "Write", "--forbid-mode", "dontAsk")
+    assert (await policy("set", *set_all)).status == 0
+    shown = json.loads((await policy("show", "--json")).out)
+    assert shown == {"forbidden_modes": ["dontAsk"], "deny": ["Bash(rm *)"], "ask": ["Write"]}
+    assert (await policy("set")).status == 0
+    assert "deny: -" in (await policy("show")).out

@@ -6,7 +6,7 @@ import time
 from app.domain.tools import ToolResult
 from app.tools.builtin.folders import existing_folder
 from app.tools.paths import one_line, relative
-from app.tools.ripgrep import arguments, check_argument, run_search
+from app.tools.ripgrep import arguments, check_argument, ripgrep, run_search
 from app.tools.tool import ToolContext, ToolInput, tool
 
 _MAX_SHOWN = 100
@@ -41,8 +41,15 @@ async def glob_tool(given: GlobInput, context: ToolContext) -> ToolResult:
     if pattern.startswith("/"):
         folder, pattern = _split_absolute(pattern)
     folder = existing_folder(context, folder)
-    names, total = await _oldest(context, pattern, folder)
-    paths = [relative(f"{folder.rstrip('/')}/{name}", context.cwd) for name in names]
+    start = folder.rstrip("/")
+    hides = context.hidden()
+    if hides is None:
+        names, total = await _oldest(context, pattern, folder)
+    else:
+        every = await _all(context, pattern, folder)
+        shown = [name for name in every if not hides(f"{start}/{name}")]
+        names, total = shown[:_MAX_SHOWN], len(shown)
+    paths = [relative(f"{start}/{name}", context.cwd) for name in names]
     return ToolResult(
         _listing(paths, total),
         structured={
@@ -58,16 +65,24 @@ async def glob_tool(given: GlobInput, context: ToolContext) -> ToolResult:
 
 async def _oldest(context: ToolContext, pattern: str, folder: str) -> tuple[list[str], int]:
     """Give the names of the files that were changed the longest ago, and how many match."""
-    # With --null and no path, names come as they are, relative to the folder.
-    options = ["--files", "--hidden", "--no-ignore", "--null", "--sort=modified"]
-    if pattern:
-        options.append(f"--glob={pattern}")
-    argv = ["bash", "-c", _FIRST, "glob", *arguments(options)]
+    argv = ["bash", "-c", _FIRST, "glob", *arguments(_options(pattern))]
     found = await run_search(context.sandbox, argv, cwd=folder)
     if not found.output:
         return [], 0
     *names, total = found.output.decode(errors="replace").rstrip("\0").split("\0")
     return names, int(total)
+
+
+async def _all(context: ToolContext, pattern: str, folder: str) -> list[str]:
+    """Give all names in the same order, as far as they are kept."""
+    found = await ripgrep(context.sandbox, _options(pattern), cwd=folder)
+    return found.output.decode(errors="replace").split("\0")[:-1]
+
+
+def _options(pattern: str) -> list[str]:
+    # With --null and no path, names come as they are, relative to the folder.
+    options = ["--files", "--hidden", "--no-ignore", "--null", "--sort=modified"]
+    return [*options, f"--glob={pattern}"] if pattern else options
 
 
 def _split_absolute(pattern: str) -> tuple[str, str]:

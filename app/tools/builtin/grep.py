@@ -14,6 +14,7 @@ from app.tools.builtin.grep_output import (
     content_result,
     count_result,
     files_result,
+    visible,
 )
 from app.tools.open_file import compute
 from app.tools.paths import shown
@@ -84,9 +85,12 @@ async def grep_tool(given: GrepInput, context: ToolContext) -> ToolResult:
     is_folder = _is_folder(context, path)
     options = [*_matching(given), *_printing(given, is_folder=is_folder)]
     found = await ripgrep(context.sandbox, options, [path], cwd=existing_folder(context, "."))
+    output, hides = found.output, context.hidden()
+    if hides is not None and (is_folder or given.output_mode != "content"):
+        output = visible(output, given.output_mode, hides)
     page = Page(context.cwd, given.offset, given.head_limit, found.is_whole)
-    told = partial(_told, given, found.output, page, is_folder=is_folder)
-    return await compute(told, size_bytes=len(found.output))
+    told = partial(_told, given, output, page, is_folder=is_folder)
+    return await compute(told, size_bytes=len(output))
 
 
 def _told(given: GrepInput, output: bytes, page: Page, *, is_folder: bool) -> ToolResult:

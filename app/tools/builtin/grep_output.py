@@ -1,7 +1,7 @@
 """What ripgrep printed, in the order and the pages that Grep promises."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -41,6 +41,19 @@ class Page:
 
     def _is_cut(self, total: int) -> bool:
         return 0 < self.limit < total - self.offset
+
+
+def visible(output: bytes, mode: str, hides: Callable[[str], bool]) -> bytes:
+    """Leave out of ripgrep's output what belongs to files that are hidden."""
+    if mode == "files_with_matches":
+        names = output.split(b"\0")[:-1]
+        return b"".join(name + b"\0" for name in names if not hides(name.decode(errors="replace")))
+
+    def is_shown(line: bytes) -> bool:
+        name, nul, _ = line.partition(b"\0")
+        return not nul or not hides(name.decode(errors="replace"))
+
+    return b"\n".join(line for line in output.split(b"\n") if is_shown(line))
 
 
 def files_result(output: bytes, page: Page) -> ToolResult:

@@ -1,0 +1,103 @@
+"""Rules that a project brings along, and files that a deny rule hides."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api.stage import Stage, scripted
+
+Json = dict[str, Any]
+SETTINGS = {
+    "permissions": {
+        "allow": ["Bash", "Write"],
+        "deny": ["Read(./secret/**)", "Bash(rm *)", "Bash(broken", 7],
+        "ask": ["Bash(true *)"],
+    },
+    "hooks": {"PreToolUse": []},
+}
+LOCAL = {"permissions": {"deny": ["Bash(pwd *)"]}}
+
+
+def lay(root: Path, files: Mapping[str, str]) -> Json:
+    folder = root / "project"
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o777 if path.is_dir() else 0o666)
+    return {"source": "directory", "path": str(folder)}
+
+
+def calls(*asked: tuple[str, Json]) -> str:
+    return scripted(*({"tool": tool, "input": given} for tool, given in asked), {"text": "end"})
+
+
+def bash(command: str) -> tuple[str, Json]:
+    return "Bash", {"command": command}
+
+
+async def results(stage: Stage, run: Json) -> list[str]:
+    """What the model was told, call by call."""
+    page = await stage.client.get(f"/v1/sessions/{run['session_id']}/events")
+    rows = [row["data"] for row in page.json()["data"] if row["run_id"] == run["id"]]
+    blocks = [
+        block
+        for message in rows
+        if message.get("type") == "user" and isinstance(message["message"]["content"], list)
+        for block in message["message"]["content"]
+    ]
+    return [block["content"] for block in blocks if block["type"] == "tool_result"]
+
+
+FILES = {
+    ".claude/settings.json": json.dumps(SETTINGS),
+    ".claude/settings.local.json": json.dumps(LOCAL),
+    "secret/s.txt": "needle in secret",
+    "sub/secret/t.txt": "needle in sub",
+    "open.txt": "needle in the open",
+}
+
+
+@pytest.mark.requirement("permissions:project")
+@pytest.mark.requirement("permissions:hidden")
+async def test_a_projects_deny_and_ask_rules_apply_and_its_allow_rules_do_not(
+    stage: Stage,
+) -> None:
+    workspace = lay(stage.root, FILES)
+    asked = calls(
+        bash("rm open.txt"),
+        bash("true x"),
+        bash("pwd"),
+        bash("touch new"),
+        ("Read", {"file_path": "secret/s.txt"}),
+        ("Glob", {"pattern": "**/*.txt"}),
+        ("Grep", {"pattern": "needle"}),
+        ("Grep", {"pattern": "needle", "output_mode": "content"}),
+        ("Grep", {"pattern": "needle", "output_mode": "count"}),
+    )
+    run = await stage.run(asked, workspace=workspace)
+    told = await results(stage, run)
+    assert told[0] == "Permission to use Bash with command rm open.txt has been denied."
+    assert "Bash(true *)" in told[1]
+    assert told[2] == "Permission to use Bash with command pwd has been denied."
+    assert "needs an approval" in told[3]
+    assert "secret" in told[4]
+    assert "denied" in told[4]
+    assert told[5] == "open.txt"
+    for found in told[6:]:
+        assert "open" in found
+        assert "secret" not in found
+        assert "sub" not in found
+
+    run = await stage.run(
+        calls(bash("pwd"), ("Grep", {"pattern": "needle"})),
+        workspace=workspace,
+        options={"setting_sources": []},
+    )
+    told = await results(stage, run)
+    assert told[0] == "/workspace"
+    assert told[1].count("secret") == 2
