@@ -97,6 +97,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "mcp:prompts": Requirement(
         "A server's prompts are commands, and its instructions reach the model once.", "tools 11.1"
     ),
+    "mcp:elicitation": Requirement(
+        "What a server asks in a call is an action; the answer goes back to it.", "issue 7"
+    ),
     "mcp:real": Requirement("Servers of other people work.", "issue 7"),
     # -- structured output --------------------------------------------------------------------
     "output:success": Requirement(

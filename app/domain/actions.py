@@ -1,11 +1,11 @@
-"""What a client must answer: permission requests, questions, calls of its own tools."""
+"""What a client must answer: permission requests, questions, its own tools, servers' questions."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-ActionType = Literal["permission", "question", "client_tool"]
+ActionType = Literal["permission", "question", "client_tool", "elicitation"]
 ActionStatus = Literal["pending", "resolved", "expired", "withdrawn"]
 OnTimeout = Literal["deny", "error", "fail"]
 LONGEST_TIMEOUT_S = 2_592_000
@@ -28,6 +28,9 @@ class ActionRules(BaseModel):
     """What becomes of a call that needs an approval: it is denied at once, or it becomes an action."""
     questions: Literal["deny", "ask"] = "deny"
     """Whether the model is offered AskUserQuestion; a question becomes an action."""
+    elicitations: Literal["deny", "ask"] = "deny"
+    """Whether MCP servers may ask in the middle of a call; what they ask becomes an action. They
+    wait for as long as a run keeps its place (`hold_seconds`)."""
     permission_timeout_seconds: Timeout = 86_400
     """How long an approval may be given."""
     question_timeout_seconds: Timeout = 86_400

@@ -252,3 +252,32 @@ class Readiness:
     """What the session has to remember from now on: new pins, by the server's name."""
     instructions: Mapping[str, str] = field(default_factory=dict)
     """What servers say of their use, by the server's name."""
+
+
+# -- what servers ask -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Elicited:
+    """What a server asks for in the middle of a call."""
+
+    server: str
+    message: str
+    requested_schema: Mapping[str, Any] | None = None
+    """Of the answer's content: an object of plain fields. None where a person is sent to `url`."""
+    url: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Give what a person is shown."""
+        told: dict[str, Any] = {"server": self.server, "message": self.message}
+        if self.url is not None:
+            return {**told, "mode": "url", "url": self.url}
+        return {**told, "mode": "form", "requested_schema": self.requested_schema}
+
+
+@dataclass(frozen=True, slots=True)
+class Elicitation:
+    """What a person answered."""
+
+    action: Literal["accept", "decline", "cancel"]
+    content: Mapping[str, Any] | None = None

@@ -8,19 +8,22 @@ task with it. The next call begins another one. Errors of the package never leav
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, aclosing, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import mcp_types as types
 from mcp.client.client import Client
+from mcp.client.session import ClientRequestContext
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from app.domain.mcp import ServerState
 from app.domain.text import printable, printable_value
+from app.domain.tools import ToolCall
 from app.errors import ToolFailed
+from app.mcp.eliciting import CALL, Ask, elicit_result, elicited
 from app.mcp.ending import Ending, Link
 from app.mcp.listing import (
     MAX_INSTRUCTIONS,
@@ -40,6 +43,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_NO_CALL = ToolCall("", "", {})
 _RELIST_AFTER_S = 1.0
 """Between two listings of a server that changes its list again and again."""
 _CLOSE_WITHIN_S = 3.0
@@ -67,6 +71,8 @@ class Connection:
     """Told when the state, or what the server lists, is otherwise than before."""
     version: str = ""
     """Our own, for the server."""
+    ask: Ask | None = None
+    """Puts what the server asks to somebody; None: it is not told that it can ask."""
     state: ServerState = "pending"
     error: str | None = None
     listing: Listing = field(default_factory=Listing)
@@ -78,6 +84,8 @@ class Connection:
     _lost: asyncio.Event = field(default_factory=asyncio.Event)
     _stale: asyncio.Event = field(default_factory=asyncio.Event)
     _is_closing: bool = False
+    _calls: list[tuple[ToolCall, asyncio.Timeout]] = field(default_factory=list)
+    """Under way, oldest first."""
 
     def begin(self) -> None:
         """Begin to connect, if it is not connected and not on its way."""
@@ -133,8 +141,9 @@ class Connection:
         if client is None:
             raise ToolFailed(f"The MCP server {self.name} is not connected: {self.error}.")
         try:
-            async with asyncio.timeout(self.call_s):
-                return await ask(client)
+            async with asyncio.timeout(self.call_s) as limit:
+                with self._noted(limit):
+                    return await ask(client)
         except TimeoutError:
             raise ToolFailed(
                 f"The MCP server {self.name} gave no answer within {self.call_s:g} s for {what}."
@@ -145,6 +154,34 @@ class Connection:
             raise ToolFailed(
                 f"The MCP server {self.name} gave a malformed answer for {what}: {_short(error)}"
             ) from None
+
+    @contextmanager
+    def _noted(self, limit: asyncio.Timeout) -> Iterator[None]:
+        """Know the call for which the server may ask something."""
+        entry = (CALL.get(_NO_CALL), limit)
+        self._calls.append(entry)
+        try:
+            yield
+        finally:
+            self._calls.remove(entry)
+
+    async def _elicit(
+        self, context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        """Put what the server asks to somebody; the call's time stands still meanwhile."""
+        del context
+        asked = elicited(params, self.name)
+        # The protocol does not say for which call it is asked; with several, it is the oldest.
+        call, limit = next((e for e in self._calls if e[0] is not _NO_CALL), (_NO_CALL, None))
+        if asked is None or limit is None or self.ask is None:
+            return types.ElicitResult(action="cancel")
+        limit.reschedule(None)
+        try:
+            return elicit_result(await self.ask(call, asked))
+        finally:
+            if not limit.expired():
+                with suppress(RuntimeError):  # the call is over
+                    limit.reschedule(asyncio.get_running_loop().time() + self.call_s)
 
     async def _told(self, error: MCPError) -> str:
         # By what the package says, since servers use its code (-32000) for anything.
@@ -201,6 +238,7 @@ class Connection:
             cache=None,
             client_info=types.Implementation(name="treadle", version=self.version),
             message_handler=self._heard,
+            elicitation_callback=self._elicit if self.ask else None,
         )
 
     async def _heard(self, message: object) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +19,7 @@ from app.domain.mcp import (
     StdioServer,
     tool_name,
 )
+from app.domain.tools import ToolCall
 from app.errors import ToolFailed
 from app.mcp.listing import ListedPrompt
 from app.mcp.offer import Offer, judge
@@ -29,6 +30,7 @@ from app.tools.tool import Tool
 
 if TYPE_CHECKING:
     from app.mcp.client import Connection
+    from app.mcp.eliciting import Ask
     from app.mcp.ending import Link
 
 Server = StdioServer | HttpServer | SseServer
@@ -67,8 +69,13 @@ class Servers:
         cwd: str,
         prepare: Callable[[], Awaitable[None]],
         taken: Sequence[str] = (),
+        ask: "Ask | None" = None,
     ) -> None:
-        """`prepare`: awaited before a program starts. `taken`: names of other tools."""
+        """`prepare`: awaited before a program starts. `taken`: names of other tools.
+
+        `ask` puts what servers ask to somebody; None: nobody is asked.
+        """
+        self._ask = ask
         self._servers = dict(sorted(servers.items()))  # the store keeps no order
         self._rules = rules
         self._guard = guard
@@ -221,6 +228,10 @@ class Servers:
         self._told = now
         return (ServiceEvent(MCP_STATUS, {"servers": [status.to_json() for status in now]}),)
 
+    def calling(self, call: ToolCall) -> AbstractContextManager[None]:
+        """Know which call is being made in the block, for what a server may ask."""
+        return nullcontext() if self._package is None else self._package.calling(call)
+
     def new_pins(self, known: Mapping[str, ServerPin]) -> Mapping[str, ServerPin]:
         """Give what the session has to remember beyond what it does."""
         return {name: pin for name, pin in self._pins.items() if known.get(name) != pin}
@@ -294,7 +305,7 @@ class Servers:
             )
         )
         made: Connection = package.Connection(
-            name, link, rules.start_s, call_s, lambda: self._changed(name), rules.version
+            name, link, rules.start_s, call_s, lambda: self._changed(name), rules.version, self._ask
         )
         return made
 

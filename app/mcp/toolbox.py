@@ -47,6 +47,7 @@ class ServedToolbox:
         return self._tools.invalid(call)
 
     async def call(self, call: ToolCall, memory: ToolMemory) -> ToolResult:
-        result = await self._tools.call(call, memory)
+        with self._servers.calling(call):
+            result = await self._tools.call(call, memory)
         pins = self._servers.new_pins(memory.servers)
         return replace(result, facts=replace(result.facts, servers=pins)) if pins else result

@@ -47,7 +47,7 @@ class AnswerWish:
     """A client's answer, checked as to its form."""
 
     kind: str
-    """`allow`, `deny`, `answers`, `content`."""
+    """`allow`, `deny`, `answers`, `content`, `elicitation`."""
     body: dict[str, Any]
     """As it is stored."""
     updates: Sequence[PermissionUpdate] = ()
@@ -58,12 +58,14 @@ FITTING: Mapping[str, Sequence[str]] = {
     "permission": ("allow", "deny"),
     "question": ("answers", "deny"),
     "client_tool": ("content",),
+    "elicitation": ("elicitation",),
 }
 """Which answers fit which type of action."""
 _HOW: Mapping[str, str] = {
     "permission": '{"behavior": "allow"} or {"behavior": "deny", "message": …}',
     "question": '{"answers": {question: answer}} or {"behavior": "deny", "message": …}',
     "client_tool": '{"content": [{"type": "text", "text": …}]}',
+    "elicitation": '{"action": "accept", "content": {…}}, "decline" or "cancel"',
 }
 
 

@@ -79,6 +79,8 @@ class Desk:
     _options: AgentOptions | None = None
     """The newest that were looked up."""
     _is_parking: bool = False
+    _held: int = 0
+    """How many wait who cannot wait elsewhere."""
 
     def __post_init__(self) -> None:
         self.hold_s = self.rules.hold_s
@@ -140,6 +142,21 @@ class Desk:
         answer = found.answer if found else None
         if answer is None:
             answer = await self._wait(found.id if found else await self._open(request))
+        return await self._taken(answer)
+
+    async def answer_here(self, request: Request) -> Answer | None:
+        """Ask for somebody who waits on this host: the run is not let go meanwhile.
+
+        None when the run is let go all the same, since its host stops. Raises `LeaseLost`.
+        """
+        self.has_asked = True
+        self._held += 1
+        try:
+            answer = await self._wait(await self._open(request))
+        except Parked:
+            return None
+        finally:
+            self._held -= 1
         return await self._taken(answer)
 
     async def earlier(self, tool_use_id: str, sha256: bytes) -> Answer | None:
@@ -225,7 +242,8 @@ class Desk:
         if self._quiet_since_s is None:
             return False
         left_s = self._quiet_since_s + self.hold_s - time.monotonic()
-        if self._is_leaving or (left_s <= 0 and not self.is_held()):
+        is_held = self._held > 0 or self.is_held()
+        if self._is_leaving or (left_s <= 0 and not is_held):
             self._is_parking = True
             self.parked_for = sorted(self._waiting)
             self._wake()

@@ -211,6 +211,7 @@ class HostParts:
                     cwd=info.cwd,
                     prepare=prepared.ready,
                     taken=[tool.spec.name for tool in self.tools],
+                    desk=desk,
                 )
             )
             desk.on_options = adopting(gate, servers)

@@ -14,6 +14,8 @@ from app.mcp.servers import McpRules, Servers
 from app.mcp.toolbox import ServedToolbox
 from app.mcp.variables import HeaderVariables
 from app.permissions.permissions import Permissions
+from app.runs.desk import Desk
+from app.runs.eliciting import Elicitor
 from app.runs.gate import RuleGate
 from app.sandbox.driver import Sandbox
 from app.sandbox.egress import EgressRules
@@ -88,10 +90,19 @@ async def run_servers(
     cwd: str,
     prepare: Callable[[], Awaitable[None]],
     taken: Sequence[str],
+    desk: Desk,
 ) -> AsyncIterator[Servers]:
     """Give the servers of a run; none of them outlives it."""
+    elicitor = Elicitor(desk, options.actions)
     servers = Servers(
-        options.mcp_servers, rules, guard, sandbox, cwd=cwd, prepare=prepare, taken=taken
+        options.mcp_servers,
+        rules,
+        guard,
+        sandbox,
+        cwd=cwd,
+        prepare=prepare,
+        taken=taken,
+        ask=elicitor.ask if elicitor.is_asking else None,
     )
     try:
         yield servers

@@ -1,5 +1,6 @@
 """Runs with MCP servers, over HTTP."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -246,3 +247,64 @@ async def test_servers_are_looked_at_reconnected_and_switched_from_any_host(
         ):
             refused = await b.client.post(f"/v1/sessions/{session_id}/control", json=body)
             assert (refused.status_code, refused.json()["code"]) == (status, code)
+
+
+@pytest.mark.requirement("mcp:elicitation")
+async def test_what_a_server_asks_in_a_call_is_an_action_that_a_client_answers(
+    make_settings: MakeSettings, messages_api: MessagesApi, database_url: str
+) -> None:
+    del messages_api, database_url
+    async with host(make_settings()) as service:
+
+        async def asking(**actions: object) -> tuple[Json, Json]:
+            run = await start(
+                service.client,
+                scripted(call("mcp__p__ask")),
+                mcp_servers={"p": {**PLAIN, "timeout_seconds": 5}},
+                allowed_tools=["mcp__p__ask"],
+                actions={"elicitations": "ask", **actions},
+            )
+            session = f"/v1/sessions/{run['session_id']}"
+            await service.client.get(
+                f"{session}/events", params={"types": "action.opened", "wait": 20}
+            )
+            (action,) = (await service.client.get(f"{session}/actions")).json()["data"]
+            return run, action
+
+        run, action = await asking()
+        assert action["type"] == "elicitation"
+        assert action["elicitation"] == {
+            "server": "p",
+            "message": "Who are you?",
+            "mode": "form",
+            "requested_schema": {
+                "type": "object",
+                "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+                "required": ["name"],
+            },
+        }
+        resolve = f"/v1/actions/{action['id']}/resolve"
+        refused = await service.client.post(resolve, json={"behavior": "allow"})
+        assert refused.status_code == 422
+        body = {"action": "accept", "content": {"name": "Ada", "age": 36}}
+        assert (await service.client.post(resolve, json=body)).status_code == 200
+        await finished(service.client, run["id"])
+        ((said, _),) = await results(service, run["session_id"])
+        assert json.loads(said) == body
+
+        run, action = await asking(hold_seconds=1)
+        await finished(service.client, run["id"])
+        ((said, _),) = await results(service, run["session_id"])
+        assert json.loads(said) == {"action": "cancel"}
+        read = (await service.client.get(f"/v1/actions/{action['id']}")).json()
+        assert read["status"] == "expired"
+
+        run = await start(
+            service.client,
+            scripted(call("mcp__p__ask")),
+            mcp_servers={"p": PLAIN},
+            allowed_tools=["mcp__p__ask"],
+        )
+        await finished(service.client, run["id"])
+        ((said, _),) = await results(service, run["session_id"])
+        assert json.loads(said) == -32600  # nobody is asked, and the server knows it

@@ -28,6 +28,7 @@ TOOLS = [
         "fail",
         "weird",
         "evolve",
+        "ask",
     )
 ]
 
@@ -67,11 +68,26 @@ def call(name: str, given: dict[str, object]) -> dict[str, object]:  # noqa: C90
         case "evolve":
             with open("evolved", "w") as file:  # noqa: PTH123 - as above
                 file.write("x")
+        case "ask":
+            return text(json.dumps(asked()))
         case "fail":
             return {**text("it went wrong"), "isError": True}
         case "weird":
             return {"content": "this is no list"}
     return text("done")
+
+
+def asked() -> object:
+    """Ask the client something in the middle of a call."""
+    fields = {"name": {"type": "string"}, "age": {"type": "integer"}}
+    schema = {"type": "object", "properties": fields, "required": ["name"]}
+    params = {"message": "Who are you?", "requestedSchema": schema}
+    say({"jsonrpc": "2.0", "id": "ask-1", "method": "elicitation/create", "params": params})
+    for line in sys.stdin:
+        message = json.loads(line)
+        if message.get("id") == "ask-1":
+            return message.get("result") or message["error"]["code"]
+    return None
 
 
 def answer(request: dict[str, object]) -> None:

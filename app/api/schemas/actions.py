@@ -105,9 +105,38 @@ class ContentBody(In):
         return AnswerWish("content", self.model_dump())
 
 
+Plain = bool | int | float | Annotated[str, Field(max_length=10_000)]
+
+
+class ElicitationBody(In):
+    """The answer to what an MCP server asks."""
+
+    model_config = example(action="accept", content={"name": "Ada"})
+
+    action: Literal["accept", "decline", "cancel"]
+    content: (
+        Annotated[
+            dict[
+                Annotated[str, StringConstraints(max_length=200)],
+                Plain
+                | Annotated[list[Annotated[str, Field(max_length=10_000)]], Field(max_length=100)],
+            ],
+            Field(max_length=100),
+        ]
+        | None
+    ) = None
+    """Of an `accept`: the fields of `requested_schema`. The server checks them."""
+
+    def wish(self) -> AnswerWish:
+        """Give the command's form."""
+        return AnswerWish("elicitation", self.model_dump(exclude_none=True))
+
+
 def _kind(body: object) -> str | None:
     if not isinstance(body, dict):
         return None
+    if "behavior" not in body and "action" in body:
+        return "an elicitation"
     if "behavior" not in body and "answers" in body:
         return "an answer"
     if "behavior" not in body and "content" in body:
@@ -119,7 +148,8 @@ ResolveBody = Annotated[
     Annotated[AllowBody, Tag("an allow")]
     | Annotated[DenyBody, Tag("a deny")]
     | Annotated[AnswersBody, Tag("an answer")]
-    | Annotated[ContentBody, Tag("a result")],
+    | Annotated[ContentBody, Tag("a result")]
+    | Annotated[ElicitationBody, Tag("an elicitation")],
     Discriminator(_kind),
 ]
 """An answer; which form fits is a matter of the action's type."""
@@ -160,6 +190,8 @@ class ActionObject(Out):
     """Of a `question`: `questions`, as the tool AskUserQuestion takes them."""
     client_tool: dict[str, Any] | None = None
     """Of a `client_tool`: `name`, as the client gave it, and `input`."""
+    elicitation: dict[str, Any] | None = None
+    """Of an `elicitation`: `server`, `message`, `mode` (`form`, `url`), `requested_schema` or `url`."""
     resolution: dict[str, Any] | None
     """The answer, once there is one."""
     answered_by: str | None
