@@ -271,7 +271,7 @@ def result_batch(
         message = SuccessResult(
             result=text,
             structured_output=structured,
-            ttft_ms=state.ttft_ms,
+            ttft_ms=None if deferred else state.ttft_ms,
             api_error_status=None if has_status else NO_STATUS,
             deferred_tool_use=_deferred(deferred),
             **common,

@@ -1,6 +1,7 @@
 """A server of HTTP hooks: answers each event by a script, and records what it was asked."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -23,12 +24,14 @@ class HookServer:
     script: dict[str, Sequence[Said]] = field(default_factory=dict)
     site: Site = field(default_factory=Site)
     _asked: dict[str, int] = field(default_factory=dict)
+    _is_closing: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def __aenter__(self) -> Self:
         await self.site.__aenter__()
         return self
 
     async def __aexit__(self, *error: object) -> None:
+        self._is_closing.set()
         await self.site.__aexit__(*error)
 
     def url(self, event: str) -> str:
@@ -58,7 +61,8 @@ class HookServer:
             script = self.script.get(event, ())
             said = script[number] if number < len(script) else {}
             if isinstance(said, float):
-                await asyncio.sleep(said)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._is_closing.wait(), said)
                 said = {}
             whole = said if isinstance(said, bytes) else answer(orjson.dumps(said))
             writer.write(whole)

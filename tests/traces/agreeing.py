@@ -21,7 +21,7 @@ def agreeing_record(lines: Sequence[Line]) -> Record:
     _name_prompts(messages)
     requests = [_spelt(request) for request in form.requests]
     _with_scripts((messages, requests), scenario)
-    return Record(messages, requests, form.tool_events)
+    return Record(messages, requests, form.tool_events, _spelt(form.hooks))
 
 
 def _wire(message: Json, number: int) -> Json:

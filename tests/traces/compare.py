@@ -31,6 +31,7 @@ def compare_forms(expected: Form, actual: Form) -> list[str]:
         *_compare("messages", *messages),
         *_compare("requests", expected.requests, actual.requests),
         *_compare("tool_events", expected.tool_events, actual.tool_events),
+        *_compare("hooks", expected.hooks, actual.hooks),
     ]
 
 

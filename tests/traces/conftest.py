@@ -11,8 +11,10 @@ import pytest
 
 from app.settings import Settings
 from tests.conftest import MakeSettings
+from tests.fakes.hook_server import HookServer
 from tests.fakes.messages_api import MessagesApi
 from tests.hosts import Host, HostProcess, environment, host, host_process
+from tests.traces.hook_script import hook_script_of
 from tests.traces.http_driver import HttpDriver, OneHost
 from tests.traces.scenario import max_retries_of, read_trace
 from tests.traces.stand_ins import StandIns
@@ -32,7 +34,11 @@ NOBODY = "http://127.0.0.1:1"
 
 @pytest.fixture
 async def driver(
-    name: str, make_settings: MakeSettings, messages_api: MessagesApi, workspaces: Path
+    name: str,
+    make_settings: MakeSettings,
+    messages_api: MessagesApi,
+    workspaces: Path,
+    tmp_path: Path,
 ) -> AsyncIterator[HttpDriver]:
     """A host with the stand-in tools, as patient with its model as the recorded one."""
     model: dict[str, Any] = {
@@ -42,15 +48,26 @@ async def driver(
     }
     if name == "conn_refused":
         model["base_url"] = NOBODY
+    script = hook_script_of(read_trace(name))
+    hooks: dict[str, Any] = {"secret": "h" * 32}
+    if script.settings is not None:
+        hooks["file"] = tmp_path / "settings.json"
+        hooks["file"].write_text(script.settings)
     settings = make_settings(
         workspace={"allowed_roots": [workspaces]},
+        hooks=hooks,
+        egress={"private_hosts": ["127.0.0.1"]},
         model=model,
         limits={"default_max_budget_usd": 50},  # recordings have none unless they say so
     )
     stand_ins = StandIns()
-    async with host(settings, extra_tools=stand_ins.tools()) as running:
+    async with (
+        HookServer() as server,
+        host(settings, extra_tools=stand_ins.tools()) as running,
+    ):
         serving = OneHost(running.client)
-        yield HttpDriver(serving, messages_api, stand_ins, workspaces, owner_of(settings))
+        owner = owner_of(settings)
+        yield HttpDriver(serving, messages_api, stand_ins, server, workspaces, owner)
 
 
 @dataclass(slots=True)
@@ -90,7 +107,8 @@ async def mortal_driver(
     async with AsyncExitStack() as stack:
         serving = Replaceable(settings, stack, tmp_path / "a.log")
         await serving.begin()
-        yield HttpDriver(serving, messages_api, StandIns(), workspaces, owner_of(settings))
+        owner = owner_of(settings)
+        yield HttpDriver(serving, messages_api, StandIns(), HookServer(), workspaces, owner)
 
 
 def owner_of(settings: Settings) -> int | None:

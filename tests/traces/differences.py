@@ -14,6 +14,7 @@ from tests.traces import differences_commands as commands
 from tests.traces import differences_compaction as compaction
 from tests.traces import differences_engine as engine
 from tests.traces import differences_failures as failures
+from tests.traces import differences_hooks as hooks
 from tests.traces import differences_loop as loop
 from tests.traces import differences_sessions as sessions
 from tests.traces import differences_structured as structured
@@ -104,6 +105,10 @@ DIFFERENCES = (
     Difference("2", "prompts come with a notice of ours", engine.steered_prompts_have_our_notice),
     Difference("2", "markers are kept to the letter", engine.markers_end_without_a_line),
     Difference("B25", "prompts are replayed when taken in", engine.prompts_are_replayed),
+    Difference("B9", "no effort is told that is not set", hooks.no_unset_effort),
+    Difference("B25", "a prompt that is blocked is not told", hooks.blocked_prompts_are_not_told),
+    Difference("2", "notifications are in our words", hooks.notifications_are_in_our_words),
+    Difference("2", "feedback is sent as it is told", hooks.feedback_is_sent_as_it_is_told),
     Difference("2", "failures are told in our words", failures.failures_have_our_words),
     Difference("2", "notes are sent as they are told", failures.notes_are_sent_as_they_are_told),
     Difference("2", "results hold no reminders", failures.results_hold_no_reminders),

@@ -6,6 +6,7 @@ from itertools import islice, pairwise
 
 from app.providers.answer import answer_frames
 from app.providers.script import Step
+from tests.traces.differences_hooks import feedback
 from tests.traces.made import (
     answer,
     assistant,
@@ -300,7 +301,9 @@ def notes_are_sent_as_they_are_told(form: Form, scenario: Scenario) -> None:
     notes = [
         told
         for before, told in pairwise(form.messages)
-        if told.get("isSynthetic") and before.get("subtype") != "compact_boundary"  # a summary
+        if told.get("isSynthetic")
+        and before.get("subtype") != "compact_boundary"  # a summary
+        and not feedback(told)  # has an entry of its own
     ]
     for place, told in enumerate(notes, 1):
         (block,) = told["message"]["content"]

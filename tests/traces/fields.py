@@ -34,6 +34,7 @@ OPTIONAL_RESULT_FIELDS = (
     "structured_output",
     "api_error_type",
     "safety_stops",
+    "deferred_tool_use",
 )
 FAILURE_FIELDS = ("error", "is_api_error_message", "api_error_status", "api_error_type")
 LOCAL_COMMAND = "compact"
@@ -53,6 +54,12 @@ SYSTEM_FIELDS: Mapping[str, Sequence[str]] = {
     "api_retry": ("attempt", "max_retries", "error_status", "error"),
     "model_fallback": ("trigger", "original_model", "fallback_model", "content"),
     "informational": ("content", "level"),
+    "notification": ("key", "priority", "text"),
+    "hook_started": ("hook_id", "hook_name", "hook_event"),
+    "hook_response": (
+        *("hook_id", "hook_name", "hook_event", "output", "stdout", "stderr", "exit_code"),
+        "outcome",
+    ),
     "model_refusal_no_fallback": (
         "original_model",
         "api_refusal_category",
@@ -66,7 +73,13 @@ SYSTEM_FIELDS: Mapping[str, Sequence[str]] = {
     "task_updated": ("task_id", "patch"),
     "task_notification": ("task_id", "tool_use_id", "status", "summary"),
 }
-OPTIONAL_SYSTEM_FIELDS = ("compact_result", "compact_output_chars")
+OPTIONAL_SYSTEM_FIELDS = (
+    "tag",
+    "prevent_continuation",
+    "prompt_submit_outcome",
+    "compact_result",
+    "compact_output_chars",
+)
 ORIGIN_FIELDS = ("kind", "producer")
 TASK_FIELDS = ("task_type", "description")
 """Of each task that is running. The recording does not name them here."""
@@ -105,7 +118,21 @@ KEYS: Mapping[str, frozenset[str]] = {
             "cwd",
             "error",
             "error_status",
+            "exit_code",
             "fallback_model",
+            "hook_event",
+            "hook_id",
+            "hook_name",
+            "key",
+            "outcome",
+            "output",
+            "prevent_continuation",
+            "priority",
+            "prompt_submit_outcome",
+            "stderr",
+            "stdout",
+            "tag",
+            "text",
             "level",
             "logical_parent_uuid",
             "max_retries",
@@ -168,6 +195,7 @@ KEYS: Mapping[str, frozenset[str]] = {
             "api_error",
             "api_error_status",
             "api_error_type",
+            "deferred_tool_use",
             "duration_api_ms",
             "duration_ms",
             "errors",

@@ -12,9 +12,11 @@ from typing import Any, Protocol
 import httpx
 
 from app.compaction.summary import TASK
+from tests.fakes.hook_server import HookServer
 from tests.fakes.messages_api import MessagesApi
+from tests.traces.hook_script import told_here
 from tests.traces.normal import Json, Record
-from tests.traces.scenario import FILES, Prompt, Scenario, Start, summary_of
+from tests.traces.scenario import CWD, FILES, Prompt, Scenario, Start, summary_of
 from tests.traces.stand_ins import StandIns
 from tests.traces.story import Act, Seen
 from tests.traces.turns import turns_of
@@ -53,6 +55,7 @@ class HttpDriver:
     messages_api: MessagesApi
     """The model of the hosts, used by nothing else."""
     stand_ins: StandIns
+    hooks: HookServer
     workspaces: Path
     """A folder beneath an allowed root, which the sandbox's user can enter."""
     owner_uid: int | None
@@ -62,13 +65,15 @@ class HttpDriver:
         """Do to the service what was done in the recording; give what came of it all."""
         if not scenario.prompts:
             await self._is_refused(scenario.starts[0])
+        self.hooks.script = dict(scenario.hooks.said)
         self.messages_api.summaries = [(TASK[:60], summary_of(scenario))]
         async with AsyncExitStack() as stack:
             play = _Play(self, scenario, stack)
             for act in scenario.acts:
                 await play.do(act)
             messages = await play.shown()
-        return Record(messages, self.messages_api.bodies(), self.stand_ins.events)
+        told = told_here(self.hooks.told, CWD)
+        return Record(messages, self.messages_api.bodies(), self.stand_ins.events, told)
 
     async def _is_refused(self, start: Start) -> None:
         """Go on with a session that nobody knows."""
@@ -145,7 +150,7 @@ class _Play:
         start = self.scenario.starts[prompts[0].start]
         body: Json = {
             "messages": [_input_message(prompt) for prompt in prompts],
-            "options": dict(start.options),
+            "options": {**start.options, "hooks": self._hooks()},
         }
         if start.is_continued and prompts[0].start not in self.by_start:
             body |= {"continue_conversation": True, "workspace": self.workspace}
@@ -162,6 +167,16 @@ class _Play:
         is_steered = sent["steered_into"] is not None
         assert is_steered == (prompts[0].sending == "steer"), sent
         self.newest_run = sent["run"]["id"]
+
+    def _hooks(self) -> list[Json]:
+        """Give the hooks of the recording; its callbacks never saw a session start."""
+        of_event = {"SessionStart": {"matcher": "compact"}}
+        return [
+            self.driver.hooks.hook(
+                event, **of_event.get(event, {}), **({"timeout": timeout} if timeout else {})
+            )
+            for event, timeout in self.scenario.hooks.registered
+        ]
 
     async def _session(self, start: Start) -> str:
         """Give the session that a start works in."""

@@ -29,6 +29,7 @@ from tests.traces.fields import (
     TASK_FIELDS,
     USAGE_FIELDS,
 )
+from tests.traces.hook_script import told_in_trace
 from tests.traces.previews import Json as Json
 from tests.traces.previews import event_form, joined_deltas, name_previews
 from tests.traces.story import Line
@@ -36,6 +37,7 @@ from tests.traces.story import Line
 COST_DIGITS = 10
 _IDS = {
     "api_message_id": "msg",
+    "hook_id": "hook",
     "message_id": "msg",
     "task_id": "task",
     "tool_use_id": "tool",
@@ -69,6 +71,8 @@ class Form:
     """`start ro a`, `end ro a`: seen from inside the custom tools."""
     prompts: list[str] = field(default_factory=list)
     """As they were sent. Of a golden trace only."""
+    hooks: list[Json] = field(default_factory=list)
+    """What hooks were told, in order."""
     crashes: list[int] = field(default_factory=list)
     """How many messages came before each kill. Of a golden trace only."""
 
@@ -82,6 +86,8 @@ class Record:
     requests: list[Json]
     """Bodies of the model requests."""
     tool_events: list[str]
+    hooks: list[Json] = field(default_factory=list)
+    """What hooks were told, in the form of `hook_script`."""
 
 
 # -- a golden trace ---------------------------------------------------------------------------
@@ -129,6 +135,8 @@ def _take(form: Form, line: Line) -> None:
             form.tool_events.append(f"{event.removeprefix('tool_')} {line['tool']} {line['n']}")
         case {"dir": "send", "type": "user"}:
             form.prompts.append(line["content"])
+        case {"request": {"subtype": "hook_callback"}}:
+            form.hooks.append(told_in_trace(line))
         case {"type": "_note", "event": "process_exit", "code": -9}:
             form.crashes.append(len(form.messages))
         case _ if is_left_out(line):
@@ -140,7 +148,13 @@ def _take(form: Form, line: Line) -> None:
 def is_left_out(line: Line) -> bool:
     """Whether a line of a trace says nothing that a service over HTTP could say or do."""
     match line:
-        case {"type": "_note" | "control_request" | "control_response" | "command_lifecycle"}:
+        case {
+            "type": "_note"
+            | "control_request"
+            | "control_response"
+            | "control_cancel_request"
+            | "command_lifecycle"
+        }:
             # The reference's own control channel, and what was seen of its process.
             return True
         case {"type": "transcript_mirror"}:
@@ -181,7 +195,8 @@ def _form_of_record(record: Record) -> Form:
     own = [_message(m, m.keys(), m["message"].keys() if "message" in m else None) for m in messages]
     for form, message in zip(own, messages, strict=True):
         form.update(_picked(message, ("api_message_id",)))
-    return Form(joined_deltas(own), [_request(body) for body in requests], record.tool_events)
+    asked = [_request(body) for body in requests]
+    return Form(joined_deltas(own), asked, record.tool_events, hooks=record.hooks)
 
 
 def _cwd(messages: Iterable[Json]) -> str:
@@ -233,7 +248,7 @@ class _Names:
             message["user_message_uuid"] = self._prompt(message["user_message_uuid"])
         if "user_message_uuids" in message:
             message["user_message_uuids"] = [*map(self._prompt, message["user_message_uuids"])]
-        for entry in (*message.get("tool_result_meta", ()), *message.get("permission_denials", ())):
+        for entry in _naming_calls(message):
             key = "id" if "id" in entry else "tool_use_id"
             entry[key] = self.name("tool", entry[key])
 
@@ -256,6 +271,13 @@ class _Names:
                 block["tool_use_id"] = self.name("tool", block["tool_use_id"])
             elif block.get("signature") in self._signatures:
                 block["signature"] = "<sig>"  # another one than on the wire stays, and is noticed
+
+
+def _naming_calls(message: Json) -> list[Json]:
+    """Give the parts of a message that name a call by its id."""
+    deferred = [message["deferred_tool_use"]] if "deferred_tool_use" in message else []
+    meta, denials = message.get("tool_result_meta", ()), message.get("permission_denials", ())
+    return [*meta, *denials, *deferred]
 
 
 # -- both -------------------------------------------------------------------------------------

@@ -4,13 +4,14 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from app.providers.answer import answer_frames
 from app.providers.script import Step, parse_script
+from tests.traces.hook_script import HookScript, hook_script_of
 from tests.traces.story import Act, Line, Sending, Story, ToldTurn
 
 FOLDER = Path(__file__).parent.parent / "spec" / "traces"
@@ -25,6 +26,7 @@ _SAME_HERE = frozenset(
     {
         "allowed_tools",
         "fallback_model",
+        "include_hook_events",
         "include_partial_messages",
         "max_budget_usd",
         "max_turns",
@@ -32,8 +34,9 @@ _SAME_HERE = frozenset(
         "output_format",
     }
 )
-_MEANS_NOTHING_HERE = frozenset({"extra_args", "session_store", "session_store_flush"})
-"""The reference is asked to replay prompts, and to store elsewhere what it forgets; we always do."""
+_MEANS_NOTHING_HERE = frozenset({"extra_args", "session_store", "session_store_flush", "settings"})
+"""The reference is asked to replay prompts, and to store elsewhere what it forgets; we always do. The
+commands of its settings are the operator's here."""
 WITHOUT_RETRIES = frozenset({"resume_http_error"})
 """Recordings of a process that was not allowed any."""
 HELD_AFTER_EVENTS: Mapping[str, int] = {"interrupt_stream": 6, "interrupt_stream_toolinput": 10}
@@ -99,6 +102,7 @@ class Scenario:
     turns: tuple[Turn, ...]
     """In the order in which they run."""
     acts: tuple[Act, ...]
+    hooks: HookScript = field(default_factory=HookScript)
     held_chars: int = 0
     """What comes of the first answer, in characters, before the model is held; 0 if it is not."""
 
@@ -141,7 +145,8 @@ def scenario_of(lines: Sequence[Line]) -> Scenario:
         before, step = _AFTER_SUMMARY[name]
         turns = (replace(turns[0], steps=(*turns[0].steps[:before], step)), *turns[1:])
     held_chars = _held_chars(prompts[0].steps[0], events) if events else 0
-    return Scenario(name, starts, prompts, turns, tuple(story.acts), held_chars)
+    hooks = hook_script_of(lines)
+    return Scenario(name, starts, prompts, turns, tuple(story.acts), hooks, held_chars)
 
 
 def summary_of(scenario: "Scenario") -> Step:

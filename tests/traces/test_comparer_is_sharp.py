@@ -3,6 +3,7 @@
 import copy
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -30,6 +31,8 @@ SAYS_NOTHING = {
     # what differs between two runs
     *("uuid", "timestamp", "cwd", "duration_ms", "duration_api_ms", "ttft_ms"),
     *("retry_delay_ms", "request_id"),
+    # ids of callbacks
+    *("callback_id", "request.tool_use_id", "request_id"),
     # estimates, and ids of messages
     *(
         "new_conversation_id",
@@ -139,6 +142,8 @@ def sort_of(line: Line) -> str:
             return "request"
         case {"type": "_note", "event": "tool_start" | "tool_end"}:
             return "tool event"
+        case {"request": {"subtype": "hook_callback"}}:
+            return "hook"
         case _ if is_left_out(line):
             return ""
         case {"dir": "send"}:
@@ -171,11 +176,13 @@ def exchanged(items: Sequence[Any], i: int, j: int) -> list[Any]:
 def changes_of_record(record: Record) -> Iterator[tuple[str, Record]]:
     once = ids_seen_once(record)
     for said, messages in changes_of_items(record.messages, once):
-        yield f"message {said}", Record(messages, record.requests, record.tool_events)
+        yield f"message {said}", replace(record, messages=messages)
     for said, requests in changes_of_items(record.requests, once):
-        yield f"request {said}", Record(record.messages, requests, record.tool_events)
+        yield f"request {said}", replace(record, requests=requests)
     for said, events in changes_of_items(record.tool_events, once):
-        yield f"tool event {said}", Record(record.messages, record.requests, events)
+        yield f"tool event {said}", replace(record, tool_events=events)
+    for said, told in changes_of_items(record.hooks, once):
+        yield f"hook {said}", replace(record, hooks=told)
 
 
 def changes_of_items(
