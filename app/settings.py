@@ -68,6 +68,9 @@ class ModelSettings(_Group):
     small: str = "haiku"
     """Model, or alias, that answers small questions beside a run: about a page that WebFetch
     fetched, and WebSearch. `inherit`: the run's own model."""
+    classifier: str | None = None
+    """Model, or alias, that judges calls in the permission mode `auto` before a person is asked.
+    Unset: the small one."""
     aliases: dict[str, str] = {
         "sonnet": "claude-sonnet-5-5",
         "opus": "claude-opus-5-5",

@@ -365,6 +365,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     "permissions:hidden": Requirement(
         "Files that may not be read stand in no search.", "loop 11.4"
     ),
+    "permissions:auto": Requirement(
+        "In auto a small model may let a call through; whatever else it does, a person is asked.",
+        "issue 6, loop 11.3",
+    ),
     "permissions:audit": Requirement(
         "Every decision about a call is kept with who made it, why, and over which input.",
         "loop 11.5, security 5",

@@ -88,6 +88,8 @@ class SideRequest:
     system: str
     prompt: str
     purpose: Purpose = "tool"
+    model: str | None = None
+    """Asked instead of the small model, and no other then."""
     max_tokens: int = 8192
     """Of the answer; less for a model that gives less."""
     tools: tuple[bytes, ...] = ()

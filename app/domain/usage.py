@@ -34,8 +34,8 @@ class Usage:
         return self.cache_write_5m_tokens + self.cache_write_1h_tokens
 
 
-Purpose = Literal["main", "compaction", "subagent", "suggestion", "tool"]
-"""What a request was for. `tool`: a tool asked it, beside the conversation."""
+Purpose = Literal["main", "compaction", "subagent", "suggestion", "tool", "permission"]
+"""What a request was for. `tool`: a tool asked it, beside the conversation; `permission`: the mode `auto`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,7 +161,7 @@ class _Deciding:
             "safetyCheck" if uncovered.is_safety else None,
             f"{self.call.name} needs an approval: {uncovered.why}.",
             blocked_path=uncovered.path,
-            needs_classifier=self.mode == "auto",
+            needs_classifier=self.mode == "auto" and not uncovered.is_safety,
         )
         return replace(ask, suggestions=suggestions_for(self.call, self.spec, uncovered.path))
 

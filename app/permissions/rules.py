@@ -12,6 +12,7 @@ from app.permissions.path_rules import PathPattern
 
 RuleSource = Literal["operator", "tenant", "options", "project", "local"]
 MAX_RULE_CHARS = 2_000
+MAX_NAME_CHARS = 200
 READING = frozenset({"Read", "Glob", "Grep"})
 EDITING = frozenset({"Edit", "Write", "NotebookEdit"})
 _NAMED = {"Agent": ("subagent_type",), "Task": ("subagent_type",), "Skill": ("skill", "command")}
@@ -36,7 +37,8 @@ def parse_rule(text: str) -> RuleValue:
     if _CONTROL.search(text):
         raise MalformedRule("it holds a control character")
     name, paren, rest = text.strip().partition("(")
-    if not _TOOL.fullmatch(name) and not _MCP.fullmatch(name):
+    is_name = _TOOL.fullmatch(name) or _MCP.fullmatch(name)
+    if not is_name or len(name) > MAX_NAME_CHARS:
         raise MalformedRule("it must be a tool's name, or Tool(specifier)")
     if not paren:
         return RuleValue(toolName=name)

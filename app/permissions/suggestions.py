@@ -1,8 +1,10 @@
 """Updates of permissions that would spare the next question of its like."""
 
-from app.domain.permissions import ModeUpdate, PermissionUpdate, RulesUpdate, RuleValue
+import re
+
+from app.domain.permissions import ModeUpdate, PermissionUpdate, RulesUpdate
 from app.domain.tools import ToolCall, ToolSpec
-from app.permissions.rules import EDITING, READING, host_of
+from app.permissions.rules import EDITING, READING, MalformedRule, host_of, parse_rule
 from app.permissions.runners import unwrapped
 from app.permissions.shell import parse_shell
 
@@ -25,6 +27,10 @@ _SUBCOMMANDS = frozenset(
         "mvn",
     ]
 )
+_PROGRAM = re.compile(r"[\w./+-]{1,100}", re.ASCII)
+_FOLDER = re.compile(r"(/[\w.+ -]{1,100}){1,10}", re.ASCII)
+"""One whose name says in a pattern what it says as a path."""
+_WORD = re.compile(r"[\w-]{1,50}", re.ASCII)
 _ACCEPT_EDITS = ModeUpdate(type="setMode", mode="acceptEdits")
 
 
@@ -35,17 +41,17 @@ def suggestions_for(
     if spec.name == "Bash":
         command = call.input.get("command")
         prefixes = _prefixes(command) if isinstance(command, str) else []
-        rules = tuple(_allow("Bash", prefix) for prefix in prefixes)
+        rules = tuple(update for prefix in prefixes for update in _allow("Bash", prefix))
         return (*rules, _ACCEPT_EDITS) if blocked and rules else rules
     if spec.edits_files or spec.name in EDITING:
         return (_ACCEPT_EDITS,)
     if spec.name in READING:
         folder = (blocked or "").rpartition("/")[0]
-        return (_allow("Read", f"/{folder}/**"),) if folder else ()
+        return _allow("Read", f"/{folder}/**") if _FOLDER.fullmatch(folder) else ()
     if spec.name == "WebFetch":
         host = host_of(call.input.get("url"))
-        return (_allow("WebFetch", f"domain:{host}"),) if host else ()
-    return (_allow(spec.name, None),)
+        return _allow("WebFetch", f"domain:{host}") if host else ()
+    return _allow(spec.name, None)
 
 
 def _prefixes(command: str) -> list[str]:
@@ -57,16 +63,20 @@ def _prefixes(command: str) -> list[str]:
     for one in script.commands[:5]:
         words = unwrapped(one.words)[0]
         texts = [word.text for word in words[:2]]
-        if not texts or texts[0] is None or not texts[0].isascii() or "*" in texts[0]:
+        if not texts or texts[0] is None or not _PROGRAM.fullmatch(texts[0]):
             return []
         second = texts[1] if len(texts) > 1 else None
-        has_second = texts[0] in _SUBCOMMANDS and second and second.isalnum()
+        has_second = texts[0] in _SUBCOMMANDS and second and _WORD.fullmatch(second)
         pattern = f"{texts[0]} {second} *" if has_second else f"{texts[0]} *"
         if pattern not in found:
             found.append(pattern)
     return found
 
 
-def _allow(tool: str, specifier: str | None) -> RulesUpdate:
-    value = RuleValue(toolName=tool, ruleContent=specifier)
-    return RulesUpdate(type="addRules", rules=[value], behavior="allow")
+def _allow(tool: str, specifier: str | None) -> tuple[PermissionUpdate, ...]:
+    """Give the update that adds an allow rule; none where it would be no rule."""
+    try:
+        value = parse_rule(tool if specifier is None else f"{tool}({specifier})")
+    except MalformedRule:
+        return ()
+    return (RulesUpdate(type="addRules", rules=[value], behavior="allow"),)

@@ -11,6 +11,7 @@ from app.permissions.decide import decide
 from app.permissions.decision import Allow, Ask, Deny, Verdict, unanswered
 from app.permissions.hidden import hidden_by
 from app.permissions.permissions import NOTHING_SET, Permissions
+from app.runs.classifying import Classifier
 
 EXIT_PLAN = "ExitPlanMode"
 """Allowed, it ends the mode `plan`."""
@@ -51,6 +52,8 @@ class RuleGate:
     """What no option changes: the rules of others, and the place."""
     of_project: Callable[[Permissions], Permissions] | None = None
     """Adds the rules of the project's own settings; asked once, before the first call."""
+    classifier: Classifier | None = None
+    """Is asked before people are, in the mode `auto`."""
 
     def adopt(self, options: AgentOptions) -> None:
         """Decide by other options from now on."""
@@ -72,6 +75,10 @@ class RuleGate:
             return decision
         if spec.name == EXIT_PLAN and self.permissions.mode != "plan":
             return Deny("other", NO_PLAN, is_announced=False)
+        if decision.needs_classifier and self.classifier is not None:
+            allowed = await self.classifier.judge(call, decision)
+            if allowed is not None:
+                return allowed
         answer = await self.asker.ask(call, spec, decision, scene)
         return self._still_allowed(call, spec, scene, answer)
 

@@ -39,6 +39,8 @@ class SmallModel:
     _left_usd: Decimal | None = None
 
     async def ask(self, request: SideRequest) -> ModelResponse:
+        if request.model is not None:
+            return await self._ask(self._request(request.model, request), request.purpose)
         while True:
             name, *others = self.names
             try:

@@ -24,6 +24,7 @@ from app.mcp.servers import McpRules
 from app.providers.catalog import ModelCatalog
 from app.providers.registry import DEMO_MODEL, ProviderSet
 from app.runs.asking import PersonAsker
+from app.runs.classifying import Classifier
 from app.runs.client_tools import ClientToolbox
 from app.runs.desk import Desk
 from app.runs.errands import ReadingErrands
@@ -90,6 +91,8 @@ class HostParts:
     agents: AgentRules
     operator: OperatorRules
     forbidden_modes: frozenset[str]
+    classifier_model: str | None
+    """What judges calls in the mode `auto`; None: the small model."""
     small_model: str | None
     """What is asked beside a run's conversation; None: its own model."""
     hooks: HostHooks
@@ -159,8 +162,15 @@ class HostParts:
             workspace = stack.enter_context(self.folders.workspace(place))
             previews = stack.enter_context(live_previews(self.hub, self.stamps.clock, lease))
             commands = self.folders.commands(place)
+            model = self._model(options)
+            side = self._side(options, model, info)
             gate = open_gate(
-                options, workspace, self.operator, work.ceiling, PersonAsker(desk, options.actions)
+                options,
+                workspace,
+                self.operator,
+                work.ceiling,
+                PersonAsker(desk, options.actions),
+                Classifier(side, self._classifier(options)),
             )
             hooks = await stack.enter_async_context(
                 self.hooks.open(
@@ -177,8 +187,6 @@ class HostParts:
                 None if options.skills == "all" else options.skills,
                 is_offered="Skill" not in disabled,
             )
-            model = self._model(options)
-            side = self._side(options, model, info)
 
             def toolbox(shells: Shells) -> Tools:
                 return with_servers(
@@ -252,6 +260,11 @@ class HostParts:
             small = own
         names = dict.fromkeys((small, own))
         return SmallModel(model, tuple(names), self.stamps, self.retries, info.session_id)
+
+    def _classifier(self, options: AgentOptions) -> str | None:
+        own, chosen = options.model or "", self.classifier_model
+        is_unseen = chosen is not None and self._has_price(own) > self._has_price(chosen)
+        return None if own == DEMO_MODEL or is_unseen else chosen
 
     def _has_price(self, model: str) -> bool:
         now = self.stamps.clock.now()

@@ -9,6 +9,7 @@ from app.domain.tools import ToolSpec
 from app.permissions.permissions import Permissions
 from app.permissions.place import Place
 from app.runs.asking import ASK_USER
+from app.runs.classifying import Classifier
 from app.runs.client_tools import client_specs
 from app.runs.gate import EXIT_PLAN, Asker, RuleGate
 from app.tools.project_rules import project_rules
@@ -22,6 +23,7 @@ def open_gate(
     operator: OperatorRules,
     ceiling: Ceiling,
     asker: Asker,
+    classifier: Classifier,
 ) -> RuleGate:
     """Give a run's gate. Raises `MalformedRule` for a tenant's policy that holds what is no rule."""
     base = _base(workspace, operator, ceiling)
@@ -30,6 +32,7 @@ def open_gate(
         asker,
         base,
         lambda now: _with_project_rules(now, workspace, options.setting_sources),
+        classifier,
     )
 
 

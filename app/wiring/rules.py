@@ -86,6 +86,13 @@ def egress_rules(egress: EgressSettings) -> EgressRules:
     )
 
 
+def classifier_model(model: ModelSettings) -> str | None:
+    """Give what judges calls in the mode `auto`; None: the small model."""
+    if model.classifier is None:
+        return None
+    return resolve_model(model.classifier, model.aliases, model.default)
+
+
 def open_guard(egress: EgressSettings) -> Guard:
     """Give what the service goes with to places that strangers name. Raises `ConfigError`."""
     try:

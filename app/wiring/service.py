@@ -60,6 +60,7 @@ from app.wiring.mcp import mcp_rules
 from app.wiring.permissions import offered
 from app.wiring.providers import api_key_source, open_catalog, open_providers, retry_rules
 from app.wiring.rules import (
+    classifier_model,
     meta,
     open_guard,
     operator_rules,
@@ -129,6 +130,7 @@ async def open_service(
                 mcp=mcp_rules(settings.mcp, version()),
                 operator=operator_rules(settings),
                 forbidden_modes=frozenset(settings.policy.forbidden_modes),
+                classifier_model=classifier_model(settings.model),
                 small_model=small_model(settings.model),
                 hooks=host_hooks(settings.hooks, guard),
                 agents=agent_rules(settings, providers),

@@ -276,12 +276,12 @@ async def test_an_option_of_the_sdk_that_is_not_there_yet_is_refused_by_name(
 
 @pytest.mark.requirement("permissions:rules")
 async def test_a_malformed_rule_is_refused_by_its_place(stage: Stage) -> None:
-    for rule in ("*", "", "Bash(npm", "Read(!x)", "WebFetch(x)", "TaskList(x)"):
+    for rule in ("*", "", "Bash(npm", "Read(!x)", "WebFetch(x)", "TaskList(x)", "A" * 201):
         for name in ("allowed_tools", "disallowed_tools", "ask_tools"):
             body = {"prompt": "x", "options": {name: ["Read", rule]}}
             found = await refused(stage, body, "validation_failed")
             assert pointers(found) == [f"/options/{name}/1"]
-            assert repr(rule) in found["detail"]
+            assert repr(rule[:200]) in found["detail"]
 
 
 @pytest.mark.parametrize(

@@ -155,8 +155,22 @@ def test_no_text_breaks_the_parser(text: str) -> None:
         "bash -c " * 3_000,
         "sudo -u " * 1_000 + "ls",
         "\\\n" * 40_000,
+        "make " + "x" * 20_000,
+        "x" * 20_000,
+        "x" * 3_000 + " > " + "y" * 9_000,
+        "git " + "é" * 3_000,
     ],
     ids=lambda text: text[:12],
 )
 def test_a_hostile_text_is_judged_soon(text: str) -> None:
     assert letter(decided(bash(text), disallowed_tools=["Bash(rm *)", "Read(./s/**)"])) in "D?A"
+
+
+@given(st.text(max_size=400) | st.sampled_from(["x" * 3_000, "/" + "y" * 3_000]))
+def test_no_input_of_any_tool_breaks_a_decision(text: str) -> None:
+    rules = {"disallowed_tools": RULES[:5], "ask_tools": ["Read(./a/**)"], "allowed_tools": RULES}
+    for tool, key in (("WebFetch", "url"), ("Write", "file_path"), ("Glob", "pattern")):
+        for given_value in (text, f"https://{text}", None, [text]):
+            call = (tool, {key: given_value})
+            assert letter(decided(call)) in "D?A"
+            assert letter(decided(call, **rules)) in "D?A"  # type: ignore[arg-type]  # options
