@@ -38,6 +38,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "output:retracted": Requirement(
         "An output that a fallback took back and did not give again is missing.", "issue 4"
     ),
+    "loop:cached-prefix": Requirement(
+        "What a request tells is the beginning of the next, byte by byte, on any host.", "B22"
+    ),
     "loop:suggestion": Requirement(
         "The next prompt is suggested after the result, before the stream's end.", "issue 4"
     ),

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import orjson
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from app.agent.loop import run_agent
 from app.agent.state import LoopState, RunInfo
+from app.agent.suggest_step import TASK
 from app.domain.blocks import Block, ToolUseBlock
 from app.domain.messages import AssistantMessage, ResultMessage
 from app.domain.model import ModelRequest
@@ -197,6 +199,35 @@ def test_a_run_resumed_from_any_prefix_ends_as_the_uninterrupted_one(talk: Talk)
             assert endings(again) == endings(journal)
             for request in others.requests:
                 assert_valid(request)
+
+    asyncio.run(scenario())
+
+
+def said(requests: Sequence[ModelRequest]) -> list[list[tuple[str, bytes]]]:
+    """What each request tells of the conversation, block by block; those beside it are left out."""
+    told: list[list[tuple[str, bytes]]] = [
+        [(message.role, block) for message in request.messages for block in message.blocks]
+        for request in requests
+    ]
+    return [blocks for blocks in told if TASK.encode() not in blocks[-1][1]]
+
+
+@pytest.mark.requirement("loop:cached-prefix")
+@settings(max_examples=60, deadline=None)
+@given(talks())
+def test_each_request_begins_with_the_very_bytes_of_the_one_before_also_on_another_host(
+    talk: Talk,
+) -> None:
+    async def scenario() -> None:
+        _, stops, model = await play_talk(talk)
+        assert len({(request.system, request.tools) for request in model.requests}) <= 1
+        for before, after in pairwise(said(model.requests)):
+            assert after[: len(before)] == before
+        for stop in stops:
+            _, _, others = await play_talk(talk, stop)
+            sent, next_sent = said(model.requests[: stop.cursor])[-1:], said(others.requests)[:1]
+            for before, after in zip(sent, next_sent, strict=False):
+                assert after[: len(before)] == before
 
     asyncio.run(scenario())
 
