@@ -103,6 +103,8 @@ REQUIREMENTS: dict[str, Requirement] = {
     "mcp:elicitation": Requirement(
         "What a server asks in a call is an action; the answer goes back to it.", "issue 7"
     ),
+    "mcp:lazy": Requirement("A host whose runs have no servers pays nothing for them.", "ours"),
+    "mcp:host-death": Requirement("A host's death leaves no server behind.", "issue 7"),
     "mcp:real": Requirement("Servers of other people work.", "issue 7"),
     # -- structured output --------------------------------------------------------------------
     "output:success": Requirement(

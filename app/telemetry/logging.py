@@ -55,3 +55,5 @@ def set_up_logging(level: str, form: Literal["json", "text"]) -> None:
     logging.getLogger("uvicorn.access").disabled = True
     for chatty in ("uvicorn.error", "sse_starlette", "httpx", "alembic.runtime.migration"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+    # It tells at length of what strangers send; our own records say what came of it.
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)

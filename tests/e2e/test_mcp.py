@@ -10,12 +10,14 @@ from tests.conftest import MakeSettings
 from tests.fakes import mcp_plain
 from tests.fakes.mcp_site import mcp_site
 from tests.fakes.messages_api import MessagesApi
-from tests.hosts import Host, host
+from tests.hosts import Host, environment, host, host_process
 from tests.runs.prompts import finished, messages, scripted, start
 from tests.sandbox.rooms import processes, until
 
 Json = dict[str, Any]
 SCRIPT = Path(mcp_plain.__file__).read_text()
+MARK = "plain Python: it needs no package"
+"""Stands in the command line of the server."""
 PLAIN: Json = {"command": "python3", "args": ["-c", SCRIPT]}
 """A server that needs nothing but the sandbox."""
 
@@ -79,7 +81,7 @@ async def test_a_run_uses_a_server_and_leaves_nothing_of_it(
         assert "Read" in offered
         assert "mcp__p__touch" not in offered  # it can be found, and called without
         assert "mcp__p__touch" in str(messages_api.requests[0].body["messages"][0])
-    await until(lambda: not processes("plain Python: it needs no package"))
+    await until(lambda: not processes(MARK))
 
 
 @pytest.mark.requirement("mcp:required")
@@ -247,6 +249,33 @@ async def test_servers_are_looked_at_reconnected_and_switched_from_any_host(
         ):
             refused = await b.client.post(f"/v1/sessions/{session_id}/control", json=body)
             assert (refused.status_code, refused.json()["code"]) == (status, code)
+
+
+@pytest.mark.requirement("mcp:host-death")
+async def test_the_death_of_a_host_leaves_no_server_and_another_goes_on(
+    make_settings: MakeSettings, messages_api: MessagesApi, database_url: str, scratch: Path
+) -> None:
+    del messages_api, database_url
+    settings = make_settings(engine={"lease_s": 2, "heartbeat_s": 0.5, "poll_s": 0.2})
+    async with host_process(environment(settings), scratch / "mcp-death.log") as running:
+        run = await start(
+            running.client,
+            scripted(call("mcp__p__hang"), call("mcp__p__echo", n=2)),
+            mcp_servers={"p": PLAIN},
+            allowed_tools=["mcp__p"],
+        )
+        events = f"/v1/sessions/{run['session_id']}/events"
+        await running.client.get(events, params={"types": "assistant", "wait": 20})
+        assert processes(MARK)
+        await running.kill()
+        await until(lambda: not processes(MARK))
+    async with host(settings) as service:
+        assert (await finished(service.client, run["id"]))["result_subtype"] == "success"
+        (lost, was_error), echo = await results(service, run["session_id"])
+        assert was_error
+        assert "The worker was lost" in lost
+        assert echo == ('{"n": 2}', False)
+    await until(lambda: not processes(MARK))
 
 
 @pytest.mark.requirement("mcp:elicitation")
