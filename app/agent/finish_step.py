@@ -26,7 +26,7 @@ from app.domain.messages import (
 from app.domain.model import PartialResponse
 from app.domain.results import NO_STATUS, ErrorResult, SuccessResult, TerminalReason
 from app.domain.runs import EndReason, Outcome
-from app.domain.tools import ToolResult
+from app.domain.tools import ToolCall, ToolResult
 from app.domain.usage import LedgerRow, Spend, Usage
 
 INTERRUPTED_TEXT = "The user stopped the run before this call finished; its effect is unknown."
@@ -156,16 +156,20 @@ def interrupted(
     partial: PartialResponse | None = None,
     asides: Mapping[str, PartialResponse] = NOTHING_OPEN,
     begun: Collection[str] = (),
+    refused: Collection[str] = (),
 ) -> Batch:
     """End a run that its client cancelled (loop 5).
 
     `begun` names the calls that were running; calls of a lost attempt may have run too. `asides`:
-    responses to subagents, by call, which were cut as well.
+    responses to subagents, by call, which were cut as well. `refused` names calls that a person was
+    asked about: they count as denials.
 
     Text of a cut response is kept as an aborted block, and what it cost is estimated; open calls
     are closed with a rejection; then comes the marker.
     """
     open_calls = state.open_calls
+    denials = (denial_of(call) for call in open_calls if call.id in refused)
+    state = replace(state, denials=(*state.denials, *denials))
     marker = INTERRUPT_MARKER_TOOLS if open_calls else INTERRUPT_MARKER
     ledger = (row_of_cut(partial, effects),) if partial else lost_summary(state, effects)
     ledger += tuple(
@@ -186,6 +190,11 @@ def interrupted(
             note_entry(marker, state, effects),
         ),
     )
+
+
+def denial_of(call: ToolUseBlock | ToolCall) -> dict[str, Any]:
+    """Give the entry of `permission_denials` for a call."""
+    return {"tool_name": call.name, "tool_use_id": call.id, "tool_input": dict(call.input)}
 
 
 def abandoned(state: LoopState, effects: Stamps, *, end_reason: EndReason, why: str) -> Batch:

@@ -16,7 +16,7 @@ from app.agent.changes import untold, with_current_options
 from app.agent.draft import BRIEFING
 from app.agent.effects import Effects
 from app.agent.events import budget_warnings, files_changed
-from app.agent.finish_step import interrupted, plain_usd
+from app.agent.finish_step import denial_of, interrupted, plain_usd
 from app.agent.hook_memory import hook_facts
 from app.agent.hook_points import hooked, with_hook
 from app.agent.narrowed import no_such_tool
@@ -257,11 +257,7 @@ def _hinted(
 def _denied(
     call: ToolCall, decision: Deny, state: LoopState, effects: Effects
 ) -> tuple[Entry, ...]:
-    denial = {
-        "tool_name": call.name,
-        "tool_use_id": call.id,
-        "tool_input": dict(call.input),
-    }
+    denial = denial_of(call)
     if decision.interrupts:
         raise Interrupted(denial, audit_note(call, decision))
     result = ToolResult(decision.message, is_error=True)

@@ -13,7 +13,7 @@ from typing import Literal
 from app.domain.permissions import HookVerdict, Scene
 from app.domain.tools import ToolCall, ToolSpec
 from app.permissions.command_judge import CommandJudge, Reach, Uncovered
-from app.permissions.decision import Allow, Ask, Author, Decision, Deny
+from app.permissions.decision import BY_DEFAULT, Allow, Ask, Author, Decision, Deny
 from app.permissions.permissions import Permissions
 from app.permissions.place import is_protected
 from app.permissions.rules import EDITING, READING, Rule
@@ -242,7 +242,7 @@ class _Deciding:
             reason = "rule" if len(command.script.commands) == 1 else "subcommandResults"
             return Allow(reason, Author("rule", "; ".join(str(rule) for rule in covering)[:500]))
         by_mode = command.uncovered("default") is not None
-        return Allow("mode", self._by_mode) if by_mode else Allow("subcommandResults")
+        return Allow("subcommandResults", self._by_mode if by_mode else BY_DEFAULT)
 
     @property
     def is_free(self) -> bool:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, TypeVar
@@ -302,15 +302,14 @@ class Execution:
                 self._spares_tasks = asked.spares_tasks
                 if self._stopped and not self._spares_tasks:
                     self._stopped = replace(self._stopped, tasks=self.shells.running)
-                cut = effects.previews.partial()
-                begun = self._stopped.tools if self._stopped else ()
                 ended = interrupted(
                     self._now(),
                     effects,
                     end_reason=asked.end_reason,
-                    partial=cut,
+                    partial=effects.previews.partial(),
                     asides=effects.agents.partials(),
-                    begun=begun,
+                    begun=self._stopped.tools if self._stopped else (),
+                    refused=await self._withdraw(),
                 )
                 await self._store(self._now().after(ended))
             case "deadline":
@@ -384,13 +383,15 @@ class Execution:
         lease = self.claim.lease
         self.hub.wrote(lease.tenant_id, lease.session_id, rows)
 
-    async def _withdraw(self) -> None:
-        """Take back what the run still asks, before it ends."""
+    async def _withdraw(self) -> Collection[str]:
+        """Take back what the run still asks, before it ends; give the calls that it asked for."""
         lease = self.claim.lease
-        if self._desk.has_asked or self.claim.attempt > 1:
-            seq = await self._outlast(lambda: actions.withdraw_pending(self.database, lease))
-            if seq is not None:
-                self.hub.grew(lease.tenant_id, lease.session_id, seq)
+        if not self._desk.has_asked and self.claim.attempt == 1:
+            return ()
+        withdrawn = await self._outlast(lambda: actions.withdraw_pending(self.database, lease))
+        if withdrawn.seq is not None:
+            self.hub.grew(lease.tenant_id, lease.session_id, withdrawn.seq)
+        return withdrawn.approvals
 
     async def _part_from_tasks(self, outcome: Outcome, ended: LoopState) -> Kept | None:
         """Keep the session while tasks of it run on; or end them, and say so before the result.

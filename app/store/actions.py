@@ -172,23 +172,32 @@ async def use_answer(database: Database, lease: Lease, action_id: str) -> None:
         )
 
 
-async def withdraw_pending(database: Database, lease: Lease) -> int | None:
-    """Withdraw what a run that is about to end still asks; give the last event's seq, if any.
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """What a run asked until it ended."""
 
-    Raises `LeaseLost`.
-    """
+    seq: int | None
+    """Of the last event that says so; None when it asked nothing."""
+    approvals: frozenset[str]
+    """Tool use ids of calls that waited for an approval."""
+
+
+async def withdraw_pending(database: Database, lease: Lease) -> Withdrawn:
+    """Withdraw what a run that is about to end still asks. Raises `LeaseLost`."""
     seq: int | None = None
     async with database.raw.acquire() as connection, connection.transaction():
         await _hold(connection, lease)
         rows = await connection.fetch(
             """UPDATE actions SET status = 'withdrawn', settled_at = clock_timestamp()
-               WHERE tenant_id = $1 AND run_id = $2 AND status = 'pending' RETURNING id""",
+               WHERE tenant_id = $1 AND run_id = $2 AND status = 'pending'
+               RETURNING id, type, tool_use_id""",
             lease.tenant_id,
             lease.run_id,
         )
         for row in rows:
             seq = await _tell_withdrawn(connection, lease, row["id"])
-    return seq
+    approvals = frozenset(row["tool_use_id"] for row in rows if row["type"] == "permission")
+    return Withdrawn(seq, approvals)
 
 
 async def _tell_withdrawn(

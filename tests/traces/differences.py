@@ -9,6 +9,7 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tests.traces import differences_actions as actions
 from tests.traces import differences_answers as answers
 from tests.traces import differences_commands as commands
 from tests.traces import differences_compaction as compaction
@@ -73,6 +74,8 @@ DIFFERENCES = (
     ),
     # what makes runs of its own comes first: the others look at the turns of our runs
     Difference("B17", "a crashed run goes on elsewhere", engine.crashed_runs_go_on),
+    Difference("B29", "control changes the session", actions.control_changes_the_session),
+    Difference("B27", "callbacks that fail are denials", actions.failed_callbacks_are_denials),
     Difference("B29", "late prompts are runs of their own", engine.late_prompts_have_runs),
     Difference("B29", "a session is never restarted: no filler", engine.no_fillers),
     Difference("B29", "a clear keeps the session", commands.a_clear_keeps_the_session),

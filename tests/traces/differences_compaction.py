@@ -15,7 +15,7 @@ _STDOUTS = (f"<local-command-stdout>{_WITH_HOOKS}</local-command-stdout>", "<lon
 _SUMMARY = "<long:130+ words>"
 _TASK = re.compile(r"<long:(990|1000)\+ words>")
 _COMMANDS = re.compile(r"<long:0\+ words>|<command-name>/compact</command-name>.*", re.DOTALL)
-_CAVEAT = "<long:30+ words>"
+CAVEAT = "<long:30+ words>"
 
 
 def commands_print_no_hooks(form: Form, _: Scenario) -> None:
@@ -56,7 +56,7 @@ def commands_are_told_in_our_words(form: Form, scenario: Scenario) -> None:
     for request in form.requests:
         content = request["messages"][-1]["content"]
         for at, block in enumerate(content):
-            if block.get("text") == _CAVEAT and len(content) == at + 4:
+            if block.get("text") == CAVEAT and len(content) == at + 4:
                 (said,) = {p.text for p in scenario.prompts if p.text.startswith("/compact")}
                 if content[at + 2]["text"].removesuffix("\n") not in _STDOUTS:
                     raise ValueError("the command printed something else")

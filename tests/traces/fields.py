@@ -74,6 +74,7 @@ SYSTEM_FIELDS: Mapping[str, Sequence[str]] = {
     "task_notification": ("task_id", "tool_use_id", "status", "summary"),
 }
 OPTIONAL_SYSTEM_FIELDS = (
+    "permissionMode",
     "tag",
     "prevent_continuation",
     "prompt_submit_outcome",

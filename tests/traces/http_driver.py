@@ -1,6 +1,7 @@
 """Our service, driven over HTTP: what a scenario needs of it."""
 
 import asyncio
+import json
 import os
 import secrets
 import uuid
@@ -119,6 +120,8 @@ class _Play:
     workspace: Json = field(default_factory=dict)
     """Of the newest session."""
     newest_run: str = ""
+    controlled: set[str] = field(default_factory=set)
+    """Options that were changed meanwhile: they are the session's from then on."""
     watch: Watch | None = None
 
     async def do(self, act: Act) -> None:
@@ -126,6 +129,12 @@ class _Play:
         await self._until(act.after)
         if act.kind == "crash":
             await self.driver.serving.crash()
+        elif act.kind == "answer":
+            await self._answer(act)
+        elif act.kind == "control":
+            path = f"/v1/sessions/{self.sessions[-1]}/control"
+            await self.driver.post(path, dict(act.body))
+            self.controlled |= {"model", "permission_mode"}
         elif act.kind == "interrupt":
             if self.watch is not None:
                 await self.watch.previewed(self.scenario.held_chars)
@@ -133,6 +142,13 @@ class _Play:
             await self.driver.post(f"/v1/runs/{self.newest_run}/cancel?wait=10", body)
         else:
             await self._send(act)
+
+    async def _answer(self, act: Act) -> None:
+        page = await self.driver.get("/v1/actions", status="pending", limit=200)
+        mine = [action for action in page["data"] if action["session_id"] in self.sessions]
+        (asked,) = mine
+        text = json.dumps(act.body).replace("<cwd>", CWD)
+        await self.driver.post(f"/v1/actions/{asked['id']}/resolve", json.loads(text))
 
     async def shown(self) -> list[Json]:
         """Wait for all results; give the messages that clients were shown."""
@@ -150,7 +166,10 @@ class _Play:
         start = self.scenario.starts[prompts[0].start]
         body: Json = {
             "messages": [_input_message(prompt) for prompt in prompts],
-            "options": {**start.options, "hooks": self._hooks()},
+            "options": {
+                **{k: v for k, v in start.options.items() if k not in self.controlled},
+                "hooks": self._hooks(),
+            },
         }
         if start.is_continued and prompts[0].start not in self.by_start:
             body |= {"continue_conversation": True, "workspace": self.workspace}
@@ -214,8 +233,18 @@ class _Play:
     async def _until(self, moment: Seen) -> None:
         """Wait until as much can be seen of us as could be of the recording."""
         async with asyncio.timeout(SHOWN_WITHIN_S):
-            while not self._has_come_to(moment, await self._journal()):  # noqa: ASYNC110
+            while not await self._has_come(moment):  # noqa: ASYNC110
                 await asyncio.sleep(POLL_S)  # the service tells no event of it all
+
+    async def _has_come(self, moment: Seen) -> bool:
+        if not self._has_come_to(moment, await self._journal()):
+            return False
+        return moment.asked == 0 or moment.asked <= await self._asked()
+
+    async def _asked(self) -> int:
+        """Give how many approvals were asked for."""
+        page = await self.driver.get("/v1/actions", limit=200)
+        return sum(action["session_id"] in self.sessions for action in page["data"])
 
     def _has_come_to(self, moment: Seen, journal: list[Json]) -> bool:
         kinds = [

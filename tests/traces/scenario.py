@@ -132,6 +132,9 @@ def scenario_of(lines: Sequence[Line]) -> Scenario:
     head = lines[0]
     starts = tuple(_start(options) for options in head["options"])
     story = Story.of(lines)
+    if any(act.kind == "answer" or act.after.asked for act in story.acts):  # it has a callback
+        asks = {"actions": {"permissions": "ask"}}
+        starts = tuple(replace(start, options={**start.options, **asks}) for start in starts)
     texts = [text.replace("<cwd>", CWD) for text in head["prompts"]]
     if (name := head["scenario"]) in HELD_AFTER_EVENTS:
         texts[0] = _held(texts[0], HELD_AFTER_EVENTS[name])

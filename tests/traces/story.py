@@ -23,16 +23,20 @@ class Seen:
     """Ends of turns; a crash is one, since ours goes on (B17)."""
     requests: int = 0
     """Of the model."""
+    asked: int = 0
+    """Approvals that were asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
     """Something that is done to the service."""
 
-    kind: Literal["send", "interrupt", "crash"]
+    kind: Literal["send", "interrupt", "crash", "answer", "control"]
     after: Seen
     prompts: tuple[int, ...] = ()
     """What is sent, in one go."""
+    body: Mapping[str, Any] = field(default_factory=dict)
+    """The answer to what is asked, or the control request."""
 
 
 @dataclass(slots=True)
@@ -68,6 +72,8 @@ class Story:
     _is_first_noted: bool = True
     """A session that stays open leaves no `query_start`."""
     _seen: Seen = Seen()
+    _callbacks: set[str] = field(default_factory=set)
+    """Ids of requests for an approval."""
     _waiting: list[int] = field(default_factory=list)
     """Prompts that no turn has taken in."""
     _is_running: bool = False
@@ -98,8 +104,8 @@ class Story:
                 self._starts += 1
             case {"dir": "send", "type": "user"}:
                 self._send(has_uuid="uuid" in line["keys"])
-            case {"dir": "send", "request": {"subtype": "interrupt"}}:
-                self.acts.append(Act("interrupt", self._seen))
+            case {"request": _} | {"type": "control_response"}:
+                self._controlled(line)
             case {"event": "process_exit", "code": -9}:
                 self.acts.append(Act("crash", self._seen))
                 self._end()
@@ -111,6 +117,18 @@ class Story:
                 self._seen = replace(self._seen, answers=self._seen.answers + 1)
             case {"type": "result"}:
                 self._end(was_local="local_command" in line["keys"])
+
+    def _controlled(self, line: Line) -> None:
+        match line:
+            case {"dir": "send", "request": {"subtype": "interrupt"}}:
+                self.acts.append(Act("interrupt", self._seen))
+            case {"dir": "send", "request": {"subtype": "set_model" | "set_permission_mode"}}:
+                self.acts.append(Act("control", self._seen, body=line["request"]))
+            case {"dir": "recv", "request": {"subtype": "can_use_tool"}}:
+                self._seen = replace(self._seen, asked=self._seen.asked + 1)
+                self._callbacks.add(line["request_id"])
+            case {"dir": "send", "request_id": answered} if answered in self._callbacks:
+                self.acts.append(Act("answer", self._seen, body=_answer_of(line)))
 
     def _send(self, *, has_uuid: bool) -> None:
         index, sending = len(self.sent), self._sending()
@@ -164,3 +182,13 @@ class Story:
             # No model was asked; a summary, if one was made, came before this.
             self._seen = replace(self._seen, requests=self._seen.requests - 1)
         self._seen = replace(self._seen, results=self._seen.results + 1)
+
+
+def _answer_of(line: Line) -> dict[str, Any]:
+    """Give a callback's answer in the form that our actions take."""
+    if line["subtype"] == "error":
+        message = f"Tool permission request failed: Error: {line['error']}"
+        return {"behavior": "deny", "message": message}
+    given = dict(line["response"])
+    names = {"updatedInput": "updated_input", "updatedPermissions": "updated_permissions"}
+    return {names.get(name, name): value for name, value in given.items()}

@@ -55,6 +55,8 @@ FREE_SWAPS = frozenset(
     {
         # two Bash: ours keep their order (B10), whatever the reference's was
         ("max_turns_2_parallel", "tool-4", "tool-3"),
+        ("cb_parallel_deny", "tool-1", "tool-2"),
+        ("cb_parallel_deny", "tool-2", "tool-3"),
         # a Bash and the output after it: the same (B10)
         ("so_parallel", "tool-2", "tool-1"),
         ("par_bash_sleep", "tool-1", "tool-2"),
