@@ -339,6 +339,9 @@ REQUIREMENTS: dict[str, Requirement] = {
         "What hooks add is told behind what was sent, and survives a resume.", "loop 12.3"
     ),
     "hooks:continue-false": Requirement("continue:false ends the run, calls done.", "loop 12.3"),
+    "hooks:permission-request": Requirement(
+        "A hook may answer an approval; hook or person, the first answer counts.", "loop 12.3"
+    ),
     "hooks:defer": Requirement("A deferred call goes on with the next run.", "loop 12.3"),
     "hooks:prompts": Requirement("UserPromptSubmit may keep a prompt out.", "loop 12.3"),
     "hooks:stop": Requirement(

@@ -27,9 +27,14 @@ async def fire(event: HookEvent, state: LoopState, effects: Effects) -> HookOutc
     """Ask the hooks of an event; costs nothing where there are none. Never raises."""
     if event.name not in state.run.hooks:
         return NOTHING
-    options = state.run.options
-    cwd = state.memory.cwd or state.run.cwd
-    around = Surroundings(cwd, options.permission_mode, options.effort)
+    options, thread = state.run.options, state.run.thread
+    around = Surroundings(
+        state.memory.cwd or state.run.cwd,
+        options.permission_mode,
+        options.effort,
+        thread.agent_id if thread else None,
+        thread.agent_type if thread else None,
+    )
     return await effects.hooks.fire(event, around)
 
 

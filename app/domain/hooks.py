@@ -257,6 +257,9 @@ class Surroundings:
     """Where the shell stands, in the agent's view."""
     permission_mode: str
     effort: str | None = None
+    agent_id: str | None = None
+    """Of the subagent whose conversation it is about; None: the main one."""
+    agent_type: str | None = None
 
 
 # -- what came of it --------------------------------------------------------------------------

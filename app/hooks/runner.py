@@ -80,6 +80,8 @@ class RunHooks:
             told["permission_mode"] = around.permission_mode
         if event.tells_effort and around.effort is not None:
             told["effort"] = {"level": around.effort}
+        if around.agent_id is not None:
+            told |= {"agent_id": around.agent_id, "agent_type": around.agent_type}
         return {**told, **event.told()}
 
     def _id(self, event: HookEvent, number: int) -> str:

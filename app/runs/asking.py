@@ -20,14 +20,19 @@ class PersonAsker:
     rules: ActionRules
 
     async def ask(self, call: ToolCall, spec: ToolSpec, question: Ask, scene: Scene) -> Verdict:
-        is_question = spec.name == ASK_USER
-        if (self.rules.questions if is_question else self.rules.permissions) == "deny":
+        if not self.asks(spec):
             return unanswered(question)
+        is_question = spec.name == ASK_USER
         request = self._question(call) if is_question else self._permission(call, question)
         answer = await self.desk.answer(
             request, may_have_run=scene.may_have_run, can_repeat=spec.can_repeat
         )
         return Lost() if answer is None else self._verdict(call, spec, answer)
+
+    def asks(self, spec: ToolSpec) -> bool:
+        """Whether somebody is asked about calls of this tool."""
+        rule = self.rules.questions if spec.name == ASK_USER else self.rules.permissions
+        return rule == "ask"
 
     async def answered(self, call: ToolCall, spec: ToolSpec) -> Verdict | None:
         if spec.is_kept:  # what its client posts is a result, not an approval

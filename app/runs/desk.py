@@ -24,6 +24,7 @@ from app.store import actions
 from app.store.engine import Database
 from app.store.journal import Lease
 from app.store.runs import options_of
+from app.store.settling import answer_call
 
 T = TypeVar("T")
 
@@ -158,6 +159,17 @@ class Desk:
         finally:
             self._held -= 1
         return await self._taken(answer)
+
+    async def settle(self, tool_use_id: str, answer: dict[str, Any], by: str) -> None:
+        """Answer a call's action in a person's place, as soon as it is there. Raises `LeaseLost`."""
+        while True:
+            bell = self._bell
+            if await self.outlast(
+                lambda: answer_call(self.database, self.lease, tool_use_id, answer=answer, by=by)
+            ):
+                self.ring()
+                return
+            await bell.wait()
 
     async def earlier(self, tool_use_id: str, sha256: bytes) -> Answer | None:
         """Take the answer of a call that was open when this host took the run, if there is one."""

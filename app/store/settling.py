@@ -15,8 +15,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.actions import ACTION_EXPIRED, ACTION_RESOLVED
 from app.domain.journal import ServiceEvent
+from app.errors import LeaseLost
 from app.store.engine import Database, sql
-from app.store.journal import service_body
+from app.store.journal import Lease, service_body
 
 DUE_AT_ONCE = 200
 """Actions that one look for expired ones settles."""
@@ -73,6 +74,43 @@ WHERE tenant_id = :tenant AND id = :action"""
             "body": body,
         },
     )
+
+
+async def answer_call(
+    database: Database, lease: Lease, tool_use_id: str, *, answer: dict[str, Any], by: str
+) -> bool:
+    """Answer the action of a call for its own host; False when none is pending. Raises `LeaseLost`."""
+    async with database.begin() as connection:
+        held = await connection.execute(
+            sql(
+                """SELECT 1 FROM sessions WHERE tenant_id = :tenant AND id = :session
+                     AND epoch = :epoch AND owner IS NOT NULL FOR NO KEY UPDATE"""
+            ),
+            {"tenant": lease.tenant_id, "session": lease.session_id, "epoch": lease.epoch},
+        )
+        if held.first() is None:
+            raise LeaseLost(f"session {lease.session_id} is not held at epoch {lease.epoch}")
+        found = await connection.execute(
+            sql(
+                """SELECT id FROM actions WHERE tenant_id = :tenant AND run_id = :run
+                     AND tool_use_id = :call AND status = 'pending'
+                     AND (expires_at IS NULL OR expires_at > clock_timestamp())"""
+            ),
+            {"tenant": lease.tenant_id, "run": lease.run_id, "call": tool_use_id},
+        )
+        action_id = found.scalar_one_or_none()
+        if action_id is None:
+            return False
+        await resolve_action(
+            connection,
+            lease.tenant_id,
+            lease.session_id,
+            lease.run_id,
+            action_id,
+            answer=answer,
+            by=by,
+        )
+        return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,18 @@
 """The hooks of a host, from its settings."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from app.agent.state import RunInfo
+from app.domain.hooks import Surroundings
+from app.domain.permissions import Scene
 from app.errors import ConfigError
 from app.hooks.command import CommandHook, read_commands
 from app.hooks.custom import PythonHook, installed_hooks
 from app.hooks.registry import HostHooks
+from app.hooks.runner import RunHooks
+from app.runs.asking import PersonAsker
+from app.runs.gate import Asker
+from app.runs.hooked_asking import EVENTS, HookedAsker
 from app.sandbox.guarded_http import Guard
 from app.settings import HookSettings
 from app.wiring.rules import version
@@ -21,6 +28,17 @@ def host_hooks(settings: HookSettings, guard: Guard, extra: Sequence[PythonHook]
         secret=None if secret is None else secret.get_secret_value(),
         user_agent=f"Treadle/{version()}",
     )
+
+
+def hooked(person: PersonAsker, hooks: RunHooks, info: RunInfo, mode: Callable[[], str]) -> Asker:
+    """Let hooks answer beside a person, if there are any that do."""
+    if not info.hooks & EVENTS:
+        return person
+
+    def around(scene: Scene) -> Surroundings:
+        return Surroundings(scene.cwd or info.cwd, mode(), info.options.effort)
+
+    return HookedAsker(person, hooks, around)
 
 
 def _commands(settings: HookSettings) -> tuple[CommandHook, ...]:

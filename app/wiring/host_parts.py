@@ -50,6 +50,7 @@ from app.tools.tool import Beyond, Tool
 from app.tools.toolbox import Toolbox
 from app.wiring.agents import AgentRules
 from app.wiring.folders import Folders
+from app.wiring.hooks import hooked
 from app.wiring.mcp import adopting, run_servers, with_servers
 from app.wiring.permissions import disabled_tools, offered, on_offer, open_gate
 
@@ -164,20 +165,21 @@ class HostParts:
             commands = self.folders.commands(place)
             model = self._model(options)
             side = self._side(options, model, info)
-            gate = open_gate(
-                options,
-                workspace,
-                self.operator,
-                work.ceiling,
-                PersonAsker(desk, options.actions),
-                Classifier(side, self._classifier(options)),
-            )
             hooks = await stack.enter_async_context(
                 self.hooks.open(
                     Owner(lease.tenant_id, lease.session_id, lease.run_id),
                     options.hooks,
                     Shell(commands, info.cwd, prepared.ready),
                 )
+            )
+            person = PersonAsker(desk, options.actions)
+            gate = open_gate(
+                options,
+                workspace,
+                self.operator,
+                work.ceiling,
+                hooked(person, hooks, info, lambda: gate.permissions.mode),
+                Classifier(side, self._classifier(options)),
             )
             offer = on_offer(options, info.withheld)
             disabled = disabled_tools(self.tools, offer)

@@ -15,6 +15,7 @@ from standardwebhooks import Webhook
 
 from app.hooks.signing import tenant_secret
 from tests.api.stage import open_stage
+from tests.api.test_actions import answer, asked
 from tests.conftest import MakeSettings
 from tests.databases import fresh_database
 from tests.fakes.hook_server import NEVER, HookServer
@@ -96,8 +97,53 @@ async def test_hooks_of_options_and_of_the_operator_are_asked_in_a_run(
             await asyncio.sleep(0.01)
     assert server.events() == ["UserPromptSubmit", "PreToolUse", "Stop", "Stop", "SessionEnd"]
     verifier = Webhook(tenant_secret(SECRET, "default"))
-    for asked in server.asked:
-        verifier.verify(asked.body, dict(asked.headers))
+    for request in server.asked:
+        verifier.verify(request.body, dict(request.headers))
+
+
+@pytest.mark.requirement("hooks:permission-request")
+async def test_a_hook_answers_an_approval_unless_a_person_did_before(
+    hooked: Host, server: HookServer
+) -> None:
+    def decided(behavior: str, **given: Any) -> dict[str, Any]:
+        return {"hookSpecificOutput": {"decision": {"behavior": behavior, **given}}}
+
+    changed = {"updatedInput": {"command": "echo other"}}
+    server.script["PermissionRequest"] = [
+        decided("allow", **changed),
+        NEVER,
+        decided("deny", message="not now"),
+        decided("allow"),
+        {},
+    ]
+    hooks = [server.hook("PermissionRequest", matcher="Bash"), server.hook("Notification")]
+
+    async def played(permissions: str, *, answers: bool = False) -> list[dict[str, Any]]:
+        prompt = scripted(BASH, {"text": "done"})
+        run = await start(hooked.client, prompt, hooks=hooks, actions={"permissions": permissions})
+        if answers:
+            action = await asked(hooked.client, run)
+            assert (await answer(hooked.client, action, behavior="allow")).status_code == 200
+        await finished(hooked.client, run["id"])
+        return await messages(hooked.client, run["session_id"])
+
+    def result(told: list[dict[str, Any]]) -> tuple[str, dict[str, Any]]:
+        (found,) = [m for m in told if "tool_result_meta" in m]
+        return found["message"]["content"][0]["content"], found["tool_result_meta"][0]
+
+    content, meta = result(await played("ask"))
+    assert (content, meta["permission_decision"]["source"]) == ("other", "hook")
+    content, meta = result(await played("ask", answers=True))
+    assert (content, meta["permission_decision"]["source"]) == ("hi", "user_temporary")
+    content, meta = result(await played("ask"))
+    assert (content, meta["permission_decision"]["decision"]) == ("not now", "reject")
+    content, meta = result(await played("deny"))
+    assert (content, meta["permission_decision"]["source"]) == ("hi", "hook")
+    content, _ = result(await played("deny"))
+    assert "approval" in content
+    assert server.events().count("Notification") == 3
+    page = await hooked.client.get("/v1/actions", params={"limit": 100})
+    assert {each["status"] for each in page.json()["data"]} == {"resolved"}
 
 
 @pytest.mark.requirement("hooks:workspace")
@@ -136,7 +182,7 @@ async def test_a_hook_that_a_lost_host_asked_is_asked_again_under_the_same_id(
         await first.kill()
     async with host(settings) as second:
         assert (await finished(second.client, run["id"]))["end_reason"] == "hook"
-    one, two = (asked.headers["webhook-id"] for asked in server.asked)
+    one, two = (each.headers["webhook-id"] for each in server.asked)
     assert one == two
 
 

@@ -143,7 +143,8 @@ async def test_a_hook_is_told_of_the_event_and_of_the_run() -> None:
     hooks = [Hook("h", name, matcher_of(None), ask) for name in ("PreToolUse", "Stop")]
     run = RunHooks(hooks, "s", "run_1")
     await run.fire(PRE, AROUND)
-    await run.fire(STOP, Surroundings("/workspace", "plan"))
+    child = Surroundings("/workspace", "plan", agent_id="a1", agent_type="Explore")
+    await run.fire(STOP, child)
     assert heard[0].input == {
         "session_id": "s",
         "transcript_path": "/v1/sessions/s/export",
@@ -157,6 +158,7 @@ async def test_a_hook_is_told_of_the_event_and_of_the_run() -> None:
         "tool_use_id": "toolu_1",
     }
     assert "effort" not in heard[1].input
+    assert (heard[1].input["agent_id"], heard[1].input["agent_type"]) == ("a1", "Explore")
 
 
 @pytest.mark.requirement("hooks:recovery")
