@@ -64,6 +64,6 @@ async def begin(state: LoopState, effects: Effects) -> AsyncGenerator[Advance]:
             async for advance in advances:
                 yield advance
     elif command.name == CLEAR:
-        yield state.after(clear(prompts[0], briefing, state, effects))
+        yield clear(prompts[0], briefing, state, effects)
     else:
-        yield state.after(answer(command.name, prompts[0], briefing, state, effects))
+        yield answer(command.name, prompts[0], briefing, state, effects)

@@ -9,14 +9,14 @@ from app.agent.effects import Effects
 from app.agent.finish_step import plain_usd, result_batch
 from app.agent.results import synthetic_entry
 from app.agent.start_step import opening
-from app.agent.state import CARRIED, LoopState
+from app.agent.state import CARRIED, Advance, LoopState
 from app.agent.task_notes import tasks_changed
 from app.domain.briefing import Briefing
 from app.domain.journal import Batch, Entry
 from app.domain.messages import ConversationReset, Prompt, wire_time
 
 
-def clear(prompt: Prompt, briefing: Briefing, state: LoopState, effects: Effects) -> Batch:
+def clear(prompt: Prompt, briefing: Briefing, state: LoopState, effects: Effects) -> Advance:
     """Begin a new conversation in the session.
 
     Its costs, its tasks, its list of work and the shell's directory go on; what the model was told
@@ -30,48 +30,34 @@ def clear(prompt: Prompt, briefing: Briefing, state: LoopState, effects: Effects
         timestamp=wire_time(effects.clock.now()),
     )
     before = (Entry.of(reset, {CLEARED: CARRIED.dump(state)}), tasks_changed(state, effects))
-    state = state.apply(Batch(before))
-    opened = opening(
-        (prompt,),
-        state,
-        effects.tools.specs(),
-        effects,
-        briefing,
-        servers=effects.servers.readiness(),
-    )
-    ended = result_batch(state.apply(opened), effects, local_command=CLEAR)
-    return replace(
-        ended,
-        entries=(*before, *opened.entries, *ended.entries),
-        consumed=opened.consumed,
-        steered=opened.steered,
-    )
+    opened = _opened(prompt, briefing, state.apply(Batch(before)), effects, before)
+    ended = result_batch(opened.state, effects, local_command=CLEAR)
+    return opened.then(opened.state.after(ended))
 
 
 def answer(
     name: str, prompt: Prompt, briefing: Briefing, state: LoopState, effects: Effects
-) -> Batch:
+) -> Advance:
     """Tell a user what a command asks for. No model sees the question or the answer."""
-    opened = opening(
-        (prompt,),
-        state,
-        effects.tools.specs(),
-        effects,
-        briefing,
-        servers=effects.servers.readiness(),
-    )
-    state = state.apply(opened)
-    text = context_text(state, effects) if name == CONTEXT else cost_text(state)
-    told = synthetic_entry(text, "end_turn", state, effects)
-    ended = result_batch(
-        replace(state, last_text=text), effects, local_command=name, before=(told,)
-    )
-    return replace(
-        ended,
-        entries=(*opened.entries, *ended.entries),
-        consumed=opened.consumed,
-        steered=opened.steered,
-    )
+    opened = _opened(prompt, briefing, state, effects)
+    text = context_text(opened.state, effects) if name == CONTEXT else cost_text(opened.state)
+    told = synthetic_entry(text, "end_turn", opened.state, effects)
+    said = replace(opened.state, last_text=text)
+    ended = result_batch(said, effects, local_command=name, before=(told,))
+    return opened.then(opened.state.after(ended))
+
+
+def _opened(
+    prompt: Prompt,
+    briefing: Briefing,
+    state: LoopState,
+    effects: Effects,
+    before: tuple[Entry, ...] = (),
+) -> Advance:
+    """Open the run. `state` holds what comes `before` in the batch already."""
+    tools, servers = effects.tools.specs(), effects.servers.readiness()
+    batch = opening((prompt,), state, tools, effects, briefing, servers=servers)
+    return Advance(replace(batch, entries=(*before, *batch.entries)), state.apply(batch))
 
 
 def cost_text(state: LoopState) -> str:
