@@ -3,6 +3,7 @@
 import json
 import sys
 
+from app.cli.asking import put
 from app.cli.client import Client, JsonObject, address
 from app.cli.failure import Away, Status
 from app.cli.follow import Follower, JsonLines, Printer, status_of
@@ -26,7 +27,7 @@ def follow_run(
     watch = _watch(client, address("runs", run_id, "stream"), after, as_json=as_json)
     follower = _follower(as_json=as_json, shows_prompts=shows_prompts)
     try:
-        is_over = _follow(watch, follower)
+        is_over = _follow(watch, follower, asks=not as_json)
     except Away as away:
         come_back = f"treadle tail {run_id}{_behind(watch)}"
         raise Away(
@@ -72,11 +73,13 @@ def _follower(*, as_json: bool, shows_prompts: bool) -> Follower:
     return JsonLines() if as_json else Printer(out(), shows_prompts=shows_prompts)
 
 
-def _follow(watch: Watch, follower: Follower) -> bool:
-    """Print to the end; False when the user left before."""
+def _follow(watch: Watch, follower: Follower, *, asks: bool = False) -> bool:
+    """Print to the end, and put what is `asked` to the user; False when the user left before."""
     try:
         for frame in watch.frames():
             follower.take(frame)
+            if asks:
+                put(watch.client, frame)
     except KeyboardInterrupt:
         return False
     return True

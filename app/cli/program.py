@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli import hosts
+from app.cli.actions import actions
 from app.cli.cost import cost
 from app.cli.db import make_db_app
 from app.cli.failure import CliFailure, Status
@@ -74,6 +75,7 @@ for use in (run, tail):
     cli.command(rich_help_panel=_USE)(use)
 cli.add_typer(sessions, name="sessions", rich_help_panel=_USE)
 cli.add_typer(runs, name="runs", rich_help_panel=_USE)
+cli.add_typer(actions, name="actions", rich_help_panel=_USE)
 cli.command(rich_help_panel=_USE)(cost)
 
 

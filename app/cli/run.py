@@ -45,6 +45,10 @@ def run(
     suggest: Annotated[
         bool, typer.Option("--suggest", help="Ask at the end for what could come next.")
     ] = False,
+    ask: Annotated[
+        bool,
+        typer.Option("--ask", help="Be asked for approvals and answers, here or by `actions`."),
+    ] = False,
     no_follow: NoFollow = False,
     as_json: AsMessages = False,
     url: Url = DEFAULT_URL,
@@ -59,6 +63,7 @@ def run(
       treadle run "What is in this folder?" --dir /srv/project
       treadle run "Fix the failing test" --mode acceptEdits --allow Bash
       treadle run "Now update the docs" --session 0e6f2f5e-… --budget 0.50
+      treadle run "Tidy up" --ask
       treadle run "And the tests" --continue --dir /srv/project
       echo "Say hello" | treadle run --model demo --json - | jq .type
     """
@@ -78,6 +83,7 @@ def run(
         "max_turns": max_turns,
         "max_budget_usd": None if budget is None else str(budget),
         "prompt_suggestions": suggest or None,
+        "actions": {"permissions": "ask", "questions": "ask"} if ask else None,
     }
     body: dict[str, Any] = {  # Any: JSON
         "prompt": sys.stdin.read() if prompt == "-" else prompt,
