@@ -6,7 +6,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.errors import QueueFull, SessionBusy
 from app.runs.wishes import OnBusy
-from app.store.queue import request_cancel
+from app.store.cancels import request_cancel
 from app.store.waiting import First, hold_session
 
 SUPERSEDED = "Another prompt took its place."

@@ -12,7 +12,7 @@ from app.domain.options import AgentOptions
 from app.domain.results import ErrorResult
 from app.errors import NotFound, RunAlreadyStarted
 from app.runs.wishes import RunChoice, event_body
-from app.store import queue
+from app.store import cancels
 from app.store.engine import Database
 from app.store.ledger import spend_of, spends
 from app.store.runs import RunRow, find_run
@@ -94,7 +94,7 @@ class Canceller:
     async def remove(self, connection: AsyncConnection, run_id: str) -> RunRow:
         """End a run that has not begun. Raises `NotFound`, `RunAlreadyStarted`."""
         run = await self.waiting_run(connection, run_id)
-        await queue.request_cancel(connection, self.tenant_id, run_id, None)
+        await cancels.request_cancel(connection, self.tenant_id, run_id, None)
         await self._end_unstarted(connection, run)
         return await self._again(connection, run_id)
 
@@ -131,7 +131,7 @@ class Canceller:
         run = await self._again(connection, run_id)
         if run.status == "finished":
             return Cancelled(run, is_already_finished=True)
-        seq = await queue.request_cancel(
+        seq = await cancels.request_cancel(
             connection, self.tenant_id, run_id, reason, spares_tasks=spares_tasks
         )
         if _is_waiting(run):
@@ -157,7 +157,7 @@ class Canceller:
         if not isinstance(message, ErrorResult):
             raise TypeError("the last message of a run is its result")
         finished = {"result_subtype": message.subtype, "end_reason": "cancelled"}
-        await queue.finish_unstarted(
+        await cancels.finish_unstarted(
             connection,
             self.tenant_id,
             run.id,

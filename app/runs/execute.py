@@ -37,7 +37,7 @@ from app.runs.live import Hub
 from app.runs.loading import load
 from app.runs.ownership import Ownership
 from app.sandbox.process import uninterrupted
-from app.store import actions, journal, queue
+from app.store import actions, cancels, journal, queue
 from app.store.engine import GONE, Database
 from app.store.group_commit import GroupCommit
 from app.store.journal import Lease, Row
@@ -297,7 +297,7 @@ class Execution:
         match self._stop:
             case "cancel":
                 asked = await self._outlast(
-                    lambda: queue.cancel_asked(self.database, self.claim.lease)
+                    lambda: cancels.cancel_asked(self.database, self.claim.lease)
                 )
                 self._spares_tasks = asked.spares_tasks
                 if self._stopped and not self._spares_tasks:

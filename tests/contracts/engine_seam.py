@@ -14,9 +14,10 @@ from app.domain.messages import Prompt, UserContent, UserMessage
 from app.domain.options import AgentOptions
 from app.domain.results import ErrorResult
 from app.domain.usage import LedgerRow, Spend, Usage
+from app.store.cancels import CancelAsked
 from app.store.follow_up import FollowUp
 from app.store.journal import Lease, Row
-from app.store.queue import CancelAsked, Claim, Enqueued, Host, NewRun
+from app.store.queue import Claim, Enqueued, Host, NewRun
 from app.store.runs import Work
 from app.store.sessions import NewSession
 from app.store.starting import Started

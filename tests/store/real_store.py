@@ -11,7 +11,7 @@ from app.domain.messages import Prompt
 from app.domain.results import ErrorResult
 from app.domain.usage import Spend
 from app.runs.busy import find_place
-from app.store import journal, queue
+from app.store import cancels, journal, queue
 from app.store.engine import Database
 from app.store.follow_up import FollowUp, follow_up
 from app.store.inbox import steer
@@ -108,7 +108,7 @@ class RealStore:
         spares_tasks: bool = False,
     ) -> int | None:
         async with self.database.begin() as connection:
-            return await queue.request_cancel(
+            return await cancels.request_cancel(
                 connection,
                 tenant_id,
                 run_id,
@@ -117,8 +117,8 @@ class RealStore:
                 spares_tasks=spares_tasks,
             )
 
-    async def cancel_asked(self, lease: Lease) -> queue.CancelAsked:
-        return await queue.cancel_asked(self.database, lease)
+    async def cancel_asked(self, lease: Lease) -> cancels.CancelAsked:
+        return await cancels.cancel_asked(self.database, lease)
 
     async def finish_unstarted(
         self,
@@ -130,7 +130,7 @@ class RealStore:
         finished_body: str,
     ) -> int | None:
         async with self.database.begin() as connection:
-            return await queue.finish_unstarted(
+            return await cancels.finish_unstarted(
                 connection,
                 tenant_id,
                 run_id,

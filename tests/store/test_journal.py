@@ -14,7 +14,7 @@ import pytest
 from app.domain.journal import Batch, ServiceEvent
 from app.domain.usage import LedgerRow, Usage
 from app.errors import LeaseLost
-from app.store import journal, queue
+from app.store import cancels, journal, queue
 from app.store.engine import Database
 from app.store.ledger import spends
 from app.store.queue import Claim
@@ -363,7 +363,7 @@ async def test_that_a_cancel_was_asked_for_is_not_taken_for_an_append_of_the_own
 ) -> None:
     claim = await begun(database)
     async with database.begin() as connection:
-        seq = await queue.request_cancel(connection, TENANT, claim.lease.run_id, "enough")
+        seq = await cancels.request_cancel(connection, TENANT, claim.lease.run_id, "enough")
     assert seq == claim.last_seq + 1
     assert not await journal.was_stored(database, claim.lease, after=claim.last_seq)
     (row,) = await journal.append(database, claim.lease, Batch((note(claim),)))

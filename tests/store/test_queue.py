@@ -15,7 +15,7 @@ from app.domain.journal import Batch
 from app.domain.options import AgentOptions
 from app.domain.results import ErrorResult
 from app.errors import LeaseLost, NotFound, QueueFull
-from app.store import journal, queue
+from app.store import cancels, journal, queue
 from app.store.engine import Database
 from app.store.keys import ensure_tenant
 from app.store.queue import Claim, Host
@@ -59,7 +59,7 @@ async def run_state(database: Database, run_id: str) -> tuple[str, int, int]:
 
 async def cancel(database: Database, run_id: str, reason: str = "changed my mind") -> None:
     async with database.begin() as connection:
-        await queue.request_cancel(connection, TENANT, run_id, reason)
+        await cancels.request_cancel(connection, TENANT, run_id, reason)
 
 
 async def finish_unstarted(database: Database, session_id: str, run_id: str) -> int | None:
@@ -68,7 +68,7 @@ async def finish_unstarted(database: Database, session_id: str, run_id: str) -> 
     result = batch.entries[-1].message
     assert isinstance(result, ErrorResult)
     async with database.begin() as connection:
-        return await queue.finish_unstarted(
+        return await cancels.finish_unstarted(
             connection,
             TENANT,
             run_id,
