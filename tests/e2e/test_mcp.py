@@ -68,6 +68,10 @@ async def test_a_run_uses_a_server_and_leaves_nothing_of_it(
         ]
         assert {"mcp__p__echo", "Read"} < set(init["tools"])
         (told,) = await log(service, session_id, "mcp.status")
+        shown = (await service.client.get(f"/v1/sessions/{session_id}/mcp_servers")).json()["data"]
+        assert [
+            {name: s[name] for name in t} for s, t in zip(shown, told["servers"], strict=True)
+        ] == (told["servers"])
         off, plain = told["servers"]
         assert off["status"] == "failed"
         assert "exit code 127" in off["error"]
@@ -185,6 +189,16 @@ async def test_prompts_of_a_server_are_commands_and_its_words_reach_the_model(
         said = str(messages_api.requests[-1].body["messages"])
         assert "Please greet Ada Lovelace." in said
         assert "# s\\n\\nAsk nicely." in said
+        both = [call("mcp__s__meet"), call("mcp__s__meet")]
+        run = await start(
+            service.client,
+            scripted(both),
+            session_id=session_id,
+            mcp_servers=servers,
+            allowed_tools=["mcp__s"],
+        )
+        await finished(service.client, run["id"])
+        assert site.most_together == 2  # what only reads runs side by side
         again = await start(
             service.client, "/mcp__s__nothing", session_id=session_id, mcp_servers=servers
         )

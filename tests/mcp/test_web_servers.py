@@ -11,6 +11,7 @@ from app.domain.tools import ToolResult
 from app.mcp.variables import HeaderVariables
 from app.sandbox.guarded_http import Guard
 from tests.fakes.mcp_site import mcp_site, png
+from tests.fakes.site import Site as PlainSite
 from tests.mcp.desk import Desk, desk, web
 from tests.sandbox.rooms import Rooms, until
 
@@ -128,6 +129,36 @@ async def test_a_web_server_that_went_away_is_found_again(rooms: Rooms) -> None:
             assert status(at) == ("connected", None)
     finally:
         await opened.__aexit__(None, None, None)
+
+
+def page(status: str, body: bytes = b"", more: str = "") -> bytes:
+    head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\n{more}"
+    return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
+
+
+@pytest.mark.requirement("mcp:failures")
+@pytest.mark.parametrize(
+    ("answer", "state", "why"),
+    [
+        (page("401 Unauthorized"), "needs-auth", "it asks for authorization (HTTP 401)"),
+        (page("503 Away"), "failed", "it answered with HTTP 503"),
+        (page("200 OK", b"x" * 100_000), "failed", "The answer is larger than 70000 bytes."),
+        (page("200 OK", b"[" * 60_000), "failed", ""),
+        (page("200 OK", b'{"jsonrpc": "2.0", "id": 99, "result": {}}'), "failed", "not ready"),
+        (page("307 There", more="Location: http://169.254.169.254/x\r\n"), "failed", "Redirect"),
+        (b"no HTTP at all", "failed", ""),
+    ],
+    ids=["401", "503", "huge", "deep", "other id", "redirect", "noise"],
+)
+async def test_a_bad_answer_of_a_web_server_is_its_own_trouble(
+    rooms: Rooms, answer: bytes, state: str, why: str
+) -> None:
+    async with PlainSite({"/mcp": answer}) as site:
+        server = {"s": web(f"http://127.0.0.1:{site.port}/mcp")}
+        async with desk(rooms, server, start_s=1, max_message_bytes=70_000) as at:
+            told, error = status(at)
+            assert told == state
+            assert why in (error or "")
 
 
 @pytest.mark.requirement("mcp:bounded")

@@ -19,6 +19,7 @@ from app.api.schemas.control import (
     SetModelBody,
     StopTaskBody,
 )
+from app.api.schemas.servers import ServerList, ServerObject
 from app.runs.changing import Changed
 from app.runs.once import Answer, Once
 
@@ -111,6 +112,17 @@ async def _of_servers(
             )
         case _:
             assert_never(body)
+
+
+@router.get(
+    "/v1/sessions/{session_id}/mcp_servers",
+    operation_id="session_servers",
+    summary="See how a session's MCP servers stand",
+)
+async def mcp_servers(session_id: str, service: ServiceDep, caller: CallerDep) -> ServerList:
+    """Give what the event `mcp.status` told last; servers that no run has used yet are pending."""
+    told = await service.servers.statuses(caller, session_id)
+    return ServerList(data=[ServerObject.model_validate(server) for server in told])
 
 
 def _answer(response: dict[str, Any]) -> Answer:
