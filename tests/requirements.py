@@ -224,6 +224,9 @@ REQUIREMENTS: dict[str, Requirement] = {
         "A subagent never has more than its parent; what it is denied the parent lists.", "ours"
     ),
     "loop:subagent-cancel": Requirement("A cancel reaches every thread.", "field P13"),
+    "hooks:subagents": Requirement(
+        "SubagentStart adds to what a subagent is told; SubagentStop may send it back.", "loop 12.2"
+    ),
     "loop:compaction": Requirement(
         "Near the window's end a summary takes the place of older messages; the newest stay.",
         "B15",

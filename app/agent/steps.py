@@ -7,7 +7,7 @@ from app.agent.hook_memory import EndByHook
 from app.agent.state import LoopState
 from app.compaction.cut import cut_point
 from app.domain.blocks import ToolUseBlock
-from app.domain.hooks import PostToolBatch, Stop
+from app.domain.hooks import PostToolBatch, Stop, SubagentStop
 
 FINAL_WITHOUT_TEXT = frozenset({"refusal", "max_tokens", "model_context_window_exceeded"})
 """Stop reasons that explain an empty response: it is no mistake of the model (decisions B6, B7)."""
@@ -149,7 +149,8 @@ def _next_of_answer(state: LoopState) -> Step | None:
 
 def _completed(state: LoopState) -> AskHooks | Finish:
     """Decide how a run ends that the model has brought to its end."""
-    has_hooks = Stop.name in state.run.hooks and state.responses > 0
+    event = SubagentStop.name if state.run.thread else Stop.name
+    has_hooks = event in state.run.hooks and state.responses > 0
     if has_hooks and state.hooks.stop_of != state.message_id:
         return AskHooks("Stop")
     return Finish("completed")

@@ -11,7 +11,7 @@ from app.agent.hook_points import contexts, fire, hooked, informational, told
 from app.agent.results import note_entry
 from app.agent.state import Advance, LoopState
 from app.domain.blocks import ToolUseBlock
-from app.domain.hooks import HookOutcome, PostToolBatch, Stop
+from app.domain.hooks import HookOutcome, PostToolBatch, Stop, SubagentStop
 from app.domain.journal import Batch, Entry
 from app.domain.notices import NotificationMessage
 
@@ -40,16 +40,11 @@ async def _ask_batch_hooks(state: LoopState, effects: Effects) -> Advance:
 
 
 async def _ask_stop_hooks(state: LoopState, effects: Effects) -> Advance:
-    """Ask `Stop`: the run ends, or goes on with what a hook says (decisions B3)."""
-    event = Stop(
-        key=state.message_id or "",
-        stop_hook_active=state.hooks.is_active,
-        last_assistant_message=state.last_text,
-        background_tasks=[
-            {"id": task.id, "type": "local_bash", "description": task.description}
-            for task in state.tasks.values()
-        ],
-    )
+    """Ask `Stop`: the run ends, or goes on with what a hook says (decisions B3).
+
+    Of a subagent `SubagentStop`, with the same effect for it.
+    """
+    event = _stop_of(state)
     outcome = await fire(event, state, effects)
     notes = told(outcome, event, state, effects)
     if outcome.stop is not None:
@@ -65,7 +60,30 @@ async def _ask_stop_hooks(state: LoopState, effects: Effects) -> Advance:
     return hooked(Batch(notes), hook_facts(stop="passed", of=event.key), state)
 
 
-def _facts(event: Stop, outcome: HookOutcome, state: LoopState) -> dict[str, Any]:
+def _stop_of(state: LoopState) -> Stop | SubagentStop:
+    run, key = state.run, state.message_id or ""
+    if run.thread is not None:
+        path = f"/v1/sessions/{run.session_id}/subagents/{run.thread.call_id}/messages"
+        return SubagentStop(
+            key=key,
+            agent_id=run.thread.agent_id,
+            agent_type=run.thread.agent_type,
+            stop_hook_active=state.hooks.is_active,
+            last_assistant_message=state.last_text,
+            agent_transcript_path=path,
+        )
+    return Stop(
+        key=key,
+        stop_hook_active=state.hooks.is_active,
+        last_assistant_message=state.last_text,
+        background_tasks=[
+            {"id": task.id, "type": "local_bash", "description": task.description}
+            for task in state.tasks.values()
+        ],
+    )
+
+
+def _facts(event: Stop | SubagentStop, outcome: HookOutcome, state: LoopState) -> dict[str, Any]:
     is_last = state.hooks.blocks + 1 >= MAX_STOP_BLOCKS
     added = [f"A Stop hook adds:\n{text}" for text in outcome.contexts]
     return hook_facts(

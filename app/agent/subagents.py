@@ -8,20 +8,23 @@ attempt began: it is driven on from there.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from app.agent.effects import AgentLimits, Desk, Effects, NoServers
+from app.agent.hook_memory import hook_facts
+from app.agent.hook_points import contexts, fire, told
 from app.agent.launch import BUDGET_TEXT, CannotLaunch, launch_facts
 from app.agent.narrowed import NarrowedToolbox
 from app.agent.report import report_of
 from app.agent.run_info import Thread
 from app.agent.state import Advance, LoopState
 from app.agent.thread_rows import in_thread, thread_begins, thread_ends
-from app.domain.journal import Batch
+from app.domain.hooks import SubagentStart
+from app.domain.journal import Batch, Entry
 from app.domain.messages import Prompt
 from app.domain.options import AgentOptions
 from app.domain.tasks import TaskEnd
@@ -139,9 +142,22 @@ class Spawn:
                     f"This run has begun {self.tree.limits.a_run} subagents already."
                 )
             self.tree.spawned += 1
-            begun = thread_begins(str(self.call.input["prompt"]), facts, self.state, self.effects)
+            notes, added = await self._start_hooks(facts)
+            begun = thread_begins(
+                str(self.call.input["prompt"]), facts, self.state, self.effects, added
+            )
+            begun = replace(begun, entries=(*notes, *begun.entries))
             await self.hand_over(begun)
             return await self._drive(self.state.apply(begun).threads[self.call.id])
+
+    async def _start_hooks(
+        self, facts: Mapping[str, Any]
+    ) -> tuple[tuple[Entry, ...], dict[str, Any]]:
+        """Ask `SubagentStart`; give what readers are told, and facts for the subagent's prompt."""
+        event = SubagentStart(self.call.id, facts["agent_id"], facts["agent_type"])
+        outcome = await fire(event, self.state, self.effects)
+        notes = told(outcome, event, self.state, self.effects)
+        return notes, hook_facts(contexts=contexts(outcome, event))
 
     async def _drive(self, child: LoopState) -> Spawned:
         clock = self.effects.clock

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.agent.effects import Stamps
+from app.agent.hook_points import with_hook
 from app.agent.run_info import Thread, thread_of
 from app.agent.state import LoopState
 from app.agent.thread_facts import LAUNCHED, OF_THREAD, THREAD
@@ -48,9 +49,16 @@ def in_thread(batch: Batch, child: LoopState, stamps: Stamps, duration_ms: int) 
 
 
 def thread_begins(
-    prompt: str, launched: Mapping[str, Any], state: LoopState, stamps: Stamps
+    prompt: str,
+    launched: Mapping[str, Any],
+    state: LoopState,
+    stamps: Stamps,
+    added: Mapping[str, Any],
 ) -> Batch:
-    """Give what tells of a new subagent: its start, then its prompt. `launched` are its facts."""
+    """Give what tells of a new subagent: its start, then its prompt.
+
+    `launched` are the facts of its start; `added` says what hooks tell it.
+    """
     thread = thread_of(launched)
     started = TaskStartedMessage(
         session_id=state.run.session_id,
@@ -75,7 +83,8 @@ def thread_begins(
     return Batch(
         (
             Entry.of(started, {LAUNCHED: dict(launched)}),
-            _inside(Entry.of(asked), thread, shows_text=True, is_prompt=True),
+            # Of a subagent's own subagents the prompt is told by `task_started` alone.
+            _inside(with_hook(Entry.of(asked), added), thread, shows_text=thread.depth == 1),
         )
     )
 
@@ -144,13 +153,13 @@ def _call(entry: Entry) -> ToolUseBlock | None:
     return block if isinstance(block, ToolUseBlock) else None
 
 
-def _inside(entry: Entry, thread: Thread, *, shows_text: bool, is_prompt: bool = False) -> Entry:
+def _inside(entry: Entry, thread: Thread, *, shows_text: bool) -> Entry:
     """Give a row of a thread as its parent sees it."""
     facts: dict[str, Any] = {THREAD: thread.call_id, OF_THREAD: entry.facts}
     if entry.thread is not None:  # a grandchild's: its words are those of its own thread
         return replace(entry, facts=facts)
     message = _named(entry.message, thread)
-    is_aside = not is_prompt and not _is_shown(message, shows_text=shows_text)
+    is_aside = not _is_shown(message, shows_text=shows_text)
     told = replace(entry, facts=facts)
     if message is not entry.message:
         told = replace(Entry.of(message, facts), audit=entry.audit)

@@ -134,6 +134,40 @@ class Stop(_Event):
 
 
 @dataclass(frozen=True, slots=True)
+class SubagentStart(_Event):
+    """A subagent is about to begin. It is told the contexts; what else hooks say changes nothing."""
+
+    name: ClassVar[str] = "SubagentStart"
+
+    agent_id: str
+    agent_type: str
+
+    @property
+    def subject(self) -> str | None:
+        return self.agent_type
+
+
+@dataclass(frozen=True, slots=True)
+class SubagentStop(_Event):
+    """A subagent's model came to an end; it is about to. For it what `Stop` is for a run."""
+
+    name: ClassVar[str] = "SubagentStop"
+    tells_mode: ClassVar[bool] = True
+    tells_effort: ClassVar[bool] = True
+
+    agent_id: str
+    agent_type: str
+    stop_hook_active: bool
+    last_assistant_message: str
+    agent_transcript_path: str
+    """Of the subagent's messages, over HTTP."""
+
+    @property
+    def subject(self) -> str | None:
+        return self.agent_type
+
+
+@dataclass(frozen=True, slots=True)
 class StopFailure(_Event):
     """The run ends since its model request failed for good. What hooks say changes nothing."""
 
@@ -237,6 +271,8 @@ HookEvent: TypeAlias = (
     | PermissionRequest
     | UserPromptSubmit
     | Stop
+    | SubagentStart
+    | SubagentStop
     | StopFailure
     | PreCompact
     | PostCompact

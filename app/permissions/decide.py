@@ -181,7 +181,8 @@ class _Deciding:
         if self.command is not None:
             return self._allowed_command(self.command)
         if self.spec.is_internal:
-            return Allow("other")
+            named = self.permissions.rules.bare("allow", self.names)
+            return Allow("rule", Author("rule", str(named))) if named else Allow("other")
         if self.mode == "plan":
             return self._allowed_plan()
         rules = self.permissions.rules

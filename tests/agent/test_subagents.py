@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import aclosing
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -16,6 +17,7 @@ from app.agent.lost_request import lost_request
 from app.domain.agents import AgentDefinition
 from app.domain.blocks import TextBlock
 from app.domain.briefing import Briefing
+from app.domain.hooks import HookOutcome, SubagentStart
 from app.domain.messages import (
     AssistantMessage,
     Message,
@@ -32,6 +34,7 @@ from tests.fakes.effects import (
     MODEL,
     DenyThese,
     Journal,
+    ScriptedHooks,
     ScriptedToolbox,
     Stalled,
     call,
@@ -381,3 +384,32 @@ async def test_requests_of_subagents_that_a_lost_host_had_on_the_way_are_counted
         ("A", "subagent", True),
         ("B", "subagent", True),
     }
+
+
+@pytest.mark.requirement("hooks:subagents")
+async def test_hooks_are_asked_of_its_begin_and_its_end_and_may_send_it_back() -> None:
+    scripts = {
+        "main": [response(agent("A", "child")), DONE],
+        "child": [response(text("too soon")), response(text("found it"))],
+    }
+    names = ("PreToolUse", "SubagentStart", "SubagentStop", "Stop")
+    hooks = ScriptedHooks(
+        {
+            "SubagentStart": [HookOutcome(contexts=("Mind the gap.",))],
+            "SubagentStop": [HookOutcome(block="Look again.")],
+        }
+    )
+    world, model = threads(scripts)
+    journal, _ = await played(replace(world, hooks=hooks), run_info(hooks=names))
+    assert [event.name for event in hooks.asked] == [
+        *("PreToolUse", "SubagentStart", "SubagentStop", "SubagentStop", "Stop"),
+    ]
+    start = hooks.asked[1]
+    assert isinstance(start, SubagentStart)
+    assert start.agent_type == "helper"
+    assert [around.agent_type for around in hooks.around] == [None, None, *["helper"] * 2, None]
+    first, second = (request for asked, request in model.requests if asked == "child")
+    assert b"Mind the gap." in b"".join(first.messages[0].blocks)
+    assert b"Look again." in b"".join(second.messages[-1].blocks)
+    assert "found it" in answer(journal, "A")
+    assert "too soon" not in answer(journal, "A")

@@ -19,6 +19,7 @@ from tests.traces import differences_hooks as hooks
 from tests.traces import differences_loop as loop
 from tests.traces import differences_sessions as sessions
 from tests.traces import differences_structured as structured
+from tests.traces import differences_subagents as subagents
 from tests.traces import differences_tasks as tasks
 from tests.traces.normal import Form, form_of_trace
 from tests.traces.scenario import Scenario
@@ -91,6 +92,7 @@ DIFFERENCES = (
     Difference("B23", "what a lost try cost is the run's", failures.lost_tries_count),
     Difference("B23", "what a cut response cost is estimated", engine.cut_responses_count),
     Difference("B1", "blocks carry their response's final usage and reason", loop.final_snapshots),
+    Difference("B1", "so do those of subagents", subagents.final_snapshots),
     Difference("B5", "an API failure is an error", failures.failures_are_errors),
     Difference("B2", "requests hold results in the order of calls", loop.requests_in_call_order),
     Difference("B10", "Bash calls never overlap", loop.bash_in_call_order),
@@ -98,6 +100,8 @@ DIFFERENCES = (
     Difference("B8", "usage has the response that spent it", loop.budget_counts_every_response),
     Difference("B8", "an answer is a success, whatever it cost", answers.answers_are_successes),
     Difference("B8", "calls beyond the budget get a result", loop.budget_refuses_calls),
+    Difference("B8", "the budget ends subagents", subagents.budgets_end_subagents),
+    Difference("B9", "subagents think as their run does", subagents.thoughts_are_asked_alike),
     Difference("B9", "neither effort nor thinking is sent unset", loop.nothing_unasked),
     Difference("B10", "Bash never overlaps the output", structured.output_waits_for_bash),
     Difference("B23", "usage has the last attempt", structured.usage_counts_every_attempt),
@@ -117,6 +121,7 @@ DIFFERENCES = (
     Difference("2", "results hold no reminders", failures.results_hold_no_reminders),
     Difference("2", "error sentences are our own", loop.own_words),
     Difference("2", "what is said of an output is our own", structured.own_words),
+    Difference("2", "what a subagent leaves is told in ours", subagents.own_words),
     Difference("2", "a start is told in our words", tasks.starts_are_told_in_our_words),
     Difference("2", "an end is told in our words", tasks.ends_are_told_in_our_words),
 )

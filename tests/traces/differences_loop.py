@@ -109,7 +109,10 @@ def turns_are_responses(form: Form, scenario: Scenario) -> None:
     for turn, told in zip(turns_of(form.messages), scenario.turns, strict=True):
         result = turn[-1]
         limit = scenario.starts[told.start].options["max_turns"]
-        users = sum(m["type"] == "user" and "isReplay" not in m for m in turn)
+        users = sum(
+            m["type"] == "user" and "isReplay" not in m and m["parent_tool_use_id"] is None
+            for m in turn
+        )
         theirs = limit + 1 if result.get("subtype") == "error_max_turns" else users + 1
         if result.get("num_turns") == theirs:
             result["num_turns"] = len(list(responses_of(turn))) or _empty(turn, told.steps)

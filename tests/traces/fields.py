@@ -70,6 +70,7 @@ SYSTEM_FIELDS: Mapping[str, Sequence[str]] = {
     "compact_boundary": (),
     "background_tasks_changed": ("tasks",),
     "task_started": ("task_id", "tool_use_id", "description", "is_backgrounded", "task_type"),
+    "task_progress": ("task_id", "tool_use_id", "description", "last_tool_name"),
     "task_updated": ("task_id", "patch"),
     "task_notification": ("task_id", "tool_use_id", "status", "summary"),
 }
@@ -80,10 +81,16 @@ OPTIONAL_SYSTEM_FIELDS = (
     "prompt_submit_outcome",
     "compact_result",
     "compact_output_chars",
+    "subagent_type",
+    "spawn_depth",
+    "parent_task_id",
+    "prompt",
 )
 ORIGIN_FIELDS = ("kind", "producer")
 TASK_FIELDS = ("task_type", "description")
 """Of each task that is running. The recording does not name them here."""
+OF_SUBAGENTS = frozenset({"agent_id", "subagent_type", "task_description"})
+"""Of what subagents say and do."""
 REQUEST_FIELDS = ("model", "stream", "max_tokens")
 OPTIONAL_REQUEST_FIELDS = ("thinking", "output_config")
 BLOCK_FIELDS: Mapping[str, Sequence[str]] = {
@@ -106,6 +113,7 @@ KEYS: Mapping[str, frozenset[str]] = {
     ),
     "system": frozenset(
         (
+            "agent_id",
             "agents",
             "apiKeySource",
             "api_refusal_category",
@@ -151,16 +159,19 @@ KEYS: Mapping[str, frozenset[str]] = {
             "session_id",
             "skills",
             "slash_commands",
+            "subagent_type",
             "subtype",
             "tools",
             "trigger",
             "type",
+            "usage",
             "user_message_uuids",
             "uuid",
         )
     ),
     "assistant": frozenset(
         (
+            *("agent_id", "subagent_type", "task_description"),
             "aborted",
             "api_error",
             "api_error_status",
@@ -180,6 +191,7 @@ KEYS: Mapping[str, frozenset[str]] = {
     ),
     "user": frozenset(
         (
+            *("agent_id", "subagent_type", "task_description"),
             "isSynthetic",
             "message",
             "parent_tool_use_id",

@@ -250,7 +250,8 @@ class _Play:
         kinds = [
             block["type"]
             for message in journal
-            if isinstance(message.get("message", {}).get("content"), list)
+            if message["type"] in {"assistant", "user"}
+            and isinstance(message["message"]["content"], list)
             for block in message["message"]["content"]
         ]
         results = sum(message["type"] == "result" for message in journal)

@@ -18,6 +18,7 @@ from tests.traces.fields import (
     LOCAL_COMMAND,
     MESSAGE_KEYS,
     MODEL_USAGE_FIELDS,
+    OF_SUBAGENTS,
     ONLY_NAMED,
     OPTIONAL_REQUEST_FIELDS,
     OPTIONAL_RESULT_FIELDS,
@@ -39,6 +40,8 @@ _IDS = {
     "api_message_id": "msg",
     "hook_id": "hook",
     "message_id": "msg",
+    "agent_id": "task",
+    "parent_task_id": "task",
     "task_id": "task",
     "tool_use_id": "tool",
 }
@@ -102,9 +105,25 @@ def form_of_trace(lines: Sequence[Line]) -> Form:
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"line {number} of the trace is malformed") from error
     _number_calls(form)
+    _name_agents(form)
     name_previews(form.messages)
     form.messages[:] = joined_deltas(form.messages)
     return form
+
+
+def _name_agents(form: Form) -> None:
+    """Say whose the messages of subagents are: the reference's trace tells it by the key alone."""
+    tasks = {
+        message["tool_use_id"]: message["task_id"]
+        for message in form.messages
+        if message.get("subtype") == "task_started"
+    }
+    for message in form.messages:
+        for name in ("parent_task_id", "agent_id"):
+            if name in message:
+                message[name] = message[name].strip("<>")
+        if "agent_id" in message["keys"] and message["type"] != "system":
+            message["agent_id"] = tasks.get(message["parent_tool_use_id"])
 
 
 def _number_calls(form: Form) -> None:
@@ -157,6 +176,8 @@ def is_left_out(line: Line) -> bool:
         }:
             # The reference's own control channel, and what was seen of its process.
             return True
+        case {"type": "tool_progress"}:
+            return True  # ours are no rows
         case {"type": "transcript_mirror"}:
             return True  # what it asks its host to store
         case {"subtype": "task_started", "task_type": "local_bash", "is_backgrounded": False}:
@@ -301,12 +322,14 @@ def _message(line: Line, keys: Iterable[str], message_keys: Iterable[str] | None
             form |= _system(line)
         case "assistant":
             form |= _needed(line, ("parent_tool_use_id",)) | _picked(line, FAILURE_FIELDS)
+            form |= _picked(line, OF_SUBAGENTS)
             form["message"] = _content(line["message"], message_keys)
             form["message"] |= _needed(line["message"], ("id", "model", "stop_reason"))
             form["message"]["usage"] = _needed(line["message"]["usage"], USAGE_FIELDS)
         case "user":
             form |= _needed(line, ("parent_tool_use_id",))
             form |= _picked(line, ("tool_result_meta", "isReplay", "isSynthetic"))
+            form |= _picked(line, OF_SUBAGENTS)
             form["message"] = _content(line["message"], message_keys)
             if "tool_use_result" in line:
                 form["tool_use_result"] = _structured(line["tool_use_result"])
@@ -334,6 +357,8 @@ def _system(line: Line) -> Json:
         form["compact_metadata"] = _metadata(line["compact_metadata"])
     if "tasks" in form:
         form["tasks"] = [_needed(task, TASK_FIELDS) for task in form["tasks"]]
+    if "usage" in line:
+        form["usage"] = _needed(line["usage"], ("tool_uses",))
     if "patch" in form:
         form["patch"] = _needed(form["patch"], ("status",))
     return form

@@ -24,8 +24,10 @@ STAND_INS = ("mcp__m__ro", "mcp__m__rw")
 _SERVER = "mcp__m"
 _SAME_HERE = frozenset(
     {
+        "agents",
         "allowed_tools",
         "fallback_model",
+        "forward_subagent_text",
         "include_hook_events",
         "include_partial_messages",
         "max_budget_usd",
@@ -110,7 +112,8 @@ class Scenario:
 def max_retries_of(lines: Sequence[Line]) -> int:
     """Give how many retries the recorded process was allowed."""
     usual = 0 if lines[0]["scenario"] in WITHOUT_RETRIES else 2
-    return max((line["max_retries"] for line in lines if "max_retries" in line), default=usual)
+    told = [line.get("subagent_retry", line) for line in lines]
+    return max((line["max_retries"] for line in told if "max_retries" in line), default=usual)
 
 
 def trace_names() -> list[str]:
@@ -203,12 +206,23 @@ def _steps(told: ToldTurn, prompts: Sequence[Prompt]) -> tuple[Step, ...]:
     return tuple(steps) or _COMMAND
 
 
+def _literal(text: str) -> Any:  # any value
+    """Read a Python literal in which a definition of an agent may stand."""
+
+    class Plain(ast.NodeTransformer):
+        def visit_Call(self, node: ast.Call) -> ast.AST:
+            names: list[ast.expr | None] = [ast.Constant(each.arg) for each in node.keywords]
+            return ast.Dict(names, [each.value for each in node.keywords])
+
+    return ast.literal_eval(Plain().visit(ast.parse(text, mode="eval")))
+
+
 def _start(literals: Mapping[str, str]) -> Start:
     given = dict(literals)
     has_server = given.pop("mcp_servers", None) is not None  # an object: it has no literal
     for name in _MEANS_NOTHING_HERE:
         given.pop(name, None)
-    options = {name: ast.literal_eval(text) for name, text in given.items()}
+    options = {name: _literal(text) for name, text in given.items()}
     resume = options.pop("resume", None)
     is_fork = options.pop("fork_session", False)
     is_continued = options.pop("continue_conversation", False)

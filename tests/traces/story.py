@@ -167,7 +167,8 @@ class Story:
         if not self.turns:
             raise ValueError("an answer before the first turn")
         turn, body = self.turns[-1], line["message"]
-        if body["id"] not in turn.responses:
+        is_of_subagent = line.get("parent_tool_use_id") is not None
+        if body["id"] not in turn.responses and not is_of_subagent:
             if turn.responses:
                 turn.taken += [(index, len(turn.responses)) for index in self._waiting]
                 self._waiting = []

@@ -43,6 +43,8 @@ SAYS_NOTHING = {
     ),
     *("head_uuid", "anchor_uuid", "tail_uuid", "uuids", "all_uuids"),
     *("run_id", "runId", "end_time", "output_file", "tasks.task_id"),
+    # of subagents: our own words, an early snapshot, counts that our results do not carry yet
+    *("patch.error", "usage.total_tokens", "subagent_stats"),
     # what traces do not show
     *("claude_code_version", "agents", "skills", "slash_commands", "plugins", "output_style"),
     *("model_usage_since_last_result", "message.type", "message.role", "message.stop_sequence"),
@@ -214,6 +216,14 @@ def ids_seen_once(record: Record) -> tuple[str, ...]:
     """Ids and signatures that stand in one place: nothing else says that they should be others."""
     ids = [m["message"]["id"] for m in record.messages if m["type"] == "assistant"]
     everything = json.dumps([record.messages, record.requests])
+    # A call of a subagent that was stopped has no result.
+    ids += [
+        block["id"]
+        for m in record.messages
+        if m["type"] == "assistant" and m["parent_tool_use_id"]
+        for block in m["message"]["content"]
+        if block["type"] == "tool_use" and everything.count(f'"{block["id"]}"') == 1
+    ]
     shown = [m["event"].get("content_block", {}).get("id") for m in record.messages if "event" in m]
     ids += [each for each in shown if each and everything.count(f'"{each}"') == 1]
     if SIGNATURE not in json.dumps(record.requests):

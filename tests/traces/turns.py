@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tests.traces.fields import KEYS
+from tests.traces.fields import KEYS, OF_SUBAGENTS
 from tests.traces.normal import Json
 
 USAGE: Mapping[str, int] = {
@@ -44,11 +44,13 @@ def is_of_task(message: Json) -> bool:
 
 
 def responses_of(turn: Sequence[Json]) -> Iterator[list[Json]]:
-    """Yield the assistant messages of each response that came to its end."""
+    """Yield the assistant messages of each response of the main conversation that came to its end."""
     by_id: dict[str, list[Json]] = {}
     for message in turn:
         is_cut = message["type"] == "assistant" and is_aborted(message)
-        if message["type"] == "assistant" and not is_cut and not is_synthetic(message):
+        if message["type"] != "assistant" or message["parent_tool_use_id"] is not None:
+            continue
+        if not is_cut and not is_synthetic(message):
             by_id.setdefault(message["message"]["id"], []).append(message)
     yield from by_id.values()
 
@@ -71,7 +73,9 @@ def user_message(session_id: str, content: list[Json]) -> Json:
     return {
         "type": "user",
         "session_id": session_id,
-        "keys": sorted(KEYS["user"] - {"isSynthetic", "tool_result_meta", "tool_use_result"}),
+        "keys": sorted(
+            KEYS["user"] - OF_SUBAGENTS - {"isSynthetic", "tool_result_meta", "tool_use_result"}
+        ),
         "parent_tool_use_id": None,
         "message": {"keys": ["content", "role"], "content": content},
     }
@@ -81,7 +85,7 @@ def result_message(session_id: str, block: Json, structured: object) -> Json:
     """Give the message of a call that did not run."""
     return {
         **user_message(session_id, [block]),
-        "keys": sorted(KEYS["user"] - {"isSynthetic", "tool_result_meta"}),
+        "keys": sorted(KEYS["user"] - OF_SUBAGENTS - {"isSynthetic", "tool_result_meta"}),
         "tool_use_result": structured,
     }
 

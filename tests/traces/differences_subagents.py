@@ -1,0 +1,110 @@
+"""Differences of subagents: when they begin, what is said of them, and our own words."""
+
+import re
+
+from tests.traces.fields import OF_SUBAGENTS
+from tests.traces.normal import Form, Json, Like
+from tests.traces.scenario import Scenario
+
+_OUR_KEYS = (
+    *("agentId", "agentType", "canContinueAgent", "content", "prompt", "resolvedModel", "status"),
+    *("toolsUsed", "totalDurationMs", "totalTokens", "totalToolUseCount", "usage"),
+)
+_THEIRS = frozenset({"harnessNoteCount", "harnessSectionHash", "harnessTailCount", "toolStats"})
+"""Of their product."""
+_SPENT = "Budget limit reached"
+_LONG = "<long:40+ words>"
+_API_ERROR = "Agent terminated early due to an API error: "
+
+
+def final_snapshots(form: Form, _: Scenario) -> None:
+    """Give blocks of subagents their response's final usage, a tenth of its input, and reason."""
+    with_calls = {
+        message["message"]["id"]
+        for message in _said_by_subagents(form)
+        if message["message"]["content"][0]["type"] == "tool_use"
+    }
+    for message in _said_by_subagents(form):
+        body = message["message"]
+        if body["stop_reason"] is not None or body["usage"]["output_tokens"] != 1:
+            raise ValueError("no snapshot")
+        body["usage"]["output_tokens"] = body["usage"]["input_tokens"] // 10
+        body["stop_reason"] = "tool_use" if body["id"] in with_calls else "end_turn"
+
+
+def _said_by_subagents(form: Form) -> list[Json]:
+    return [
+        message
+        for message in form.messages
+        if message["type"] == "assistant" and message["parent_tool_use_id"] is not None
+    ]
+
+
+def thoughts_are_asked_alike(form: Form, _: Scenario) -> None:
+    for request in form.requests:
+        if request.get("thinking", {}).get("display") == "omitted":
+            request["thinking"] = {**request["thinking"], "display": "updates"}
+
+
+def own_words(form: Form, scenario: Scenario) -> None:
+    """Put our words, and our keys, in for what becomes of a call."""
+    for message in form.messages:
+        told = message.get("tool_use_result")
+        if isinstance(told, dict) and "agentId" in told["keys"]:
+            is_quiet = scenario.name == "agent_nested"  # its subagent used no tool of theirs
+            if {*told["keys"]} != {*_OUR_KEYS, *_THEIRS} - ({"toolStats"} if is_quiet else set()):
+                raise ValueError("the reference tells something else")
+            message["tool_use_result"] = {"keys": sorted(_OUR_KEYS)}
+        if scenario.name == "agent_error":
+            _put_failure(message)
+    asked = [m for request in form.requests for m in request["messages"]]
+    for message in asked if scenario.name == "agent_error" else ():
+        _put_failure({"message": message})
+
+
+def _put_failure(message: Json) -> None:
+    failed = Like(re.escape(_API_ERROR) + ".+", f"{_API_ERROR}it was not there at all.")
+    if message.get("tool_use_result") == _LONG:
+        message["tool_use_result"] = Like(f"Error: {failed.pattern}", f"Error: {failed.example}")
+    if message.get("summary") == _LONG:
+        message["summary"] = failed
+    for block in message.get("message", {}).get("content", ()):
+        if block["type"] == "tool_result":
+            if block["content"] != _LONG:
+                raise ValueError("another failure")
+            block["content"] = failed
+
+
+def budgets_end_subagents(form: Form, scenario: Scenario) -> None:
+    """Put in how a subagent ends at the run's budget: first its call, then its task, then it."""
+    if scenario.name != "agent_budget":
+        return
+    outer, inner = form.messages[-3:-1]
+    init = form.messages[0]
+    parent = {"parent_tool_use_id": outer["message"]["content"][0]["tool_use_id"]}
+    begun = next(m for m in form.messages if m.get("subtype") == "task_started")
+    whose = {
+        "agent_id": begun["task_id"],
+        "subagent_type": begun["subagent_type"],
+        "task_description": begun["description"],
+    }
+    inner |= {**parent, **whose, "keys": sorted({*inner["keys"], *OF_SUBAGENTS})}
+    outer["message"]["content"][0]["content"] = _SPENT
+    accepted = {"decision": "accept", "source": "config", "reason_type": "rule"}
+    outer |= {
+        "tool_use_result": f"Error: {_SPENT}",
+        "tool_result_meta": [{"id": parent["parent_tool_use_id"], "permission_decision": accepted}],
+        "keys": sorted({*outer["keys"], "tool_result_meta"}),
+    }
+    task = {"type": "system", "session_id": init["session_id"], "task_id": "task-1"}
+    keys = ["run_id", "session_id", "subtype", "type", "uuid"]
+    updated = {**task, "subtype": "task_updated", "patch": {"status": "killed"}, "keys": keys}
+    ended = {
+        **task,
+        "subtype": "task_notification",
+        "tool_use_id": parent["parent_tool_use_id"],
+        "status": "stopped",
+        "summary": _SPENT,
+        "keys": sorted([*keys, "output_file"]),
+    }
+    form.messages[-3:-1] = [inner, updated, ended, outer]
