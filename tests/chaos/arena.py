@@ -132,7 +132,7 @@ async def _quiet(arena: Arena) -> list[str]:
 
 _UNOWNED = """
 SELECT r.id FROM runs r JOIN sessions s ON s.tenant_id = r.tenant_id AND s.id = r.session_id
-WHERE r.status <> 'finished' AND (s.owner IS NULL OR s.lease_expires_at < clock_timestamp())
+WHERE r.status <> 'finished' AND NOT r.is_parked AND (s.owner IS NULL OR s.lease_expires_at < clock_timestamp())
   AND coalesce(s.lease_expires_at, s.updated_at) < clock_timestamp() - interval '2 s'
 """
 
@@ -151,6 +151,7 @@ async def _look(arena: Arena, faults: Faults) -> tuple[Evidence, dict[str, list[
         "runs do not overlap": checks_log.apart(found),
         "prompts are taken once": checks_log.prompts_taken_once(found),
         "effects happen once": checks_log.effects_once(found),
+        "an approved call ran once": checks_log.approved_calls_run_once(found),
         "readers saw the log": checks_log.readers_saw_the_log(found, readers),
         "one owner at a time": checks_engine.one_owner(found),
         "requests by owners": checks_engine.requests_by_owners(found),
@@ -194,7 +195,7 @@ def _report(
         say(f"taken over after the lease's end: median {middle:.2f} s, longest {waits[-1]:.2f} s")
     say(
         f"checked: {sum(map(len, found.journal.values()))} rows, {len(found.ledger)} ledger rows, "
-        f"{len(found.requests)} model requests, {sum(map(len, found.traces.values()))} effects, "
+        f"{len(found.actions)} approvals, {len(found.requests)} model requests, {sum(map(len, found.traces.values()))} effects, "
         f"{found.felt_full} results of a full disk, {len(arena.load.readers)} readers over {connections} connections"
     )
     for name, flaws in checks.items():
@@ -260,11 +261,13 @@ async def _going_on(fleet: Fleet, load: Load) -> AsyncIterator["asyncio.Task[Non
     try:
         await fleet.until_up(fleet.plan.hosts)
         working = asyncio.create_task(load.run(fleet.plan.clients))
+        answering = asyncio.create_task(load.answer_forever())
         try:
             yield working
         finally:
-            working.cancel()
-            await asyncio.gather(working, return_exceptions=True)
+            for task in (working, answering):
+                task.cancel()
+            await asyncio.gather(working, answering, return_exceptions=True)
     finally:
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)

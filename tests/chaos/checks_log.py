@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from itertools import chain, pairwise
 from typing import Any
 
+from app.agent.results import LOST_TEXT
+from app.domain.actions import ACTION_RESOLVED
 from app.store.journal import CANCEL_REQUESTED
 from tests.chaos.evidence import Evidence, Record
 from tests.chaos.readers import Reader, fingerprint
 
 _TOKEN = re.compile(r"echo (\S+) >> ")
 BEGUN = frozenset({"run.started", "run.attempt"})
-BESIDE = frozenset({"run.queued", CANCEL_REQUESTED})
+BESIDE = frozenset({"run.queued", CANCEL_REQUESTED, ACTION_RESOLVED})
 """Rows of a run that the client's request writes, while another run may be under way."""
 
 
@@ -121,6 +123,31 @@ def effects_once(found: Evidence) -> Iterator[str]:
                 yield f"session {id_}: {token} of {', '.join(ids)} ran {times} times"
         if traces:
             yield f"session {id_}: effects of calls that no log has: {sorted(traces)}"
+
+
+def approved_calls_run_once(found: Evidence) -> Iterator[str]:
+    """An approved call ran once, a denied one never; none was lost before its answer was taken."""
+    for action in found.actions:
+        session, call_id = action["session_id"], action["tool_use_id"]
+        own = [message for row, message in found.messages.get(session, []) if row["run_id"]]
+        of_call = [
+            block
+            for block in chain.from_iterable(map(blocks, own))
+            if call_id in {block.get("id"), block.get("tool_use_id")}
+        ]
+        commands = [b["input"]["command"] for b in of_call if b["type"] == "tool_use"]
+        results = [b for b in of_call if b["type"] == "tool_result"]
+        traces = found.traces.get(session, [])
+        times = [traces.count(token) for text in commands for token in _TOKEN.findall(text)]
+        is_allowed = '"allow"' in (action["answer"] or "")
+        what = f"session {session}: {call_id}, action {action['id']} ({action['status']})"
+        if not (is_allowed and action["used_at"]) and any(times):
+            yield f"{what} ran without an approval that was taken"
+        for result in results:
+            if str(result["content"]) == LOST_TEXT and action["used_at"] is None:
+                yield f"{what} is told as lost, but had not begun"
+            if is_allowed and not result.get("is_error") and set(times) != {1}:
+                yield f"{what} was approved and ran {times} times"
 
 
 def readers_saw_the_log(found: Evidence, readers: list[Reader]) -> Iterator[str]:

@@ -27,6 +27,7 @@ class Evidence:
     messages: dict[str, list[tuple[Record, dict[str, Any]]]]
     """The same without service events, with the message read."""
     inbox: list[Record]
+    actions: list[Record]
     ledger: list[Record]
     log: dict[str, list[Record]]
     """What the triggers wrote, by session, in commit order."""
@@ -63,6 +64,7 @@ async def collect(dsn: str, model_log: Path, sessions_dir: Path, trace: str) -> 
                 "runs": "session_id, queued_seq",
                 "journal": "session_id, seq",
                 "inbox": "position",
+                "actions": "created_at, id",
                 "ledger": "id",
                 "chaos_log": "id",
             }.items()
@@ -80,6 +82,7 @@ async def collect(dsn: str, model_log: Path, sessions_dir: Path, trace: str) -> 
             for session, rows in journal.items()
         },
         list(tables["inbox"]),
+        list(tables["actions"]),
         list(tables["ledger"]),
         _by_session(tables["chaos_log"]),
         _requests(model_log),

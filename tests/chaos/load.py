@@ -1,6 +1,7 @@
 """What clients do meanwhile: prompts of all kinds, cancels, forks, several prompts at once."""
 
 import asyncio
+import contextlib
 import json
 import random
 import uuid
@@ -21,6 +22,9 @@ ON_BUSY = ("queue", "queue", "steer", "interrupt", "reject")
 _CONFLICT = 409
 _TRY_AGAIN = frozenset({429, 503})
 _TRIES = 12
+_ASKED = 0.3
+"""Share of sessions whose commands have to be approved."""
+_ANSWER_EVERY_S = 0.3
 _FOLLOW_S = 30
 
 
@@ -117,6 +121,28 @@ class Load:
                 scripts = Scripts(dice, f"T{number}", self.sleep_mark)
                 tasks.create_task(Client(self, tasks, dice, scripts).work())
 
+    async def answer_forever(self) -> None:
+        """Approve what is asked, now and then deny it, on whatever host; until cancelled."""
+        dice = random.Random(f"{self.seed} answers")  # noqa: S311 - repeatable
+        headers = {"x-api-key": KEY}
+        limit = aiohttp.ClientTimeout(total=6, sock_connect=2)
+        while True:
+            await asyncio.sleep(_ANSWER_EVERY_S)
+            with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
+                if (url := self.fleet.url()) is None:
+                    continue
+                path = f"{url}/v1/actions?status=pending&limit=200"
+                async with self.http.get(path, headers=headers, timeout=limit) as page:
+                    asked = (await page.json())["data"] if page.status == 200 else []
+                for action in asked:
+                    is_denied = dice.random() < 0.1
+                    body = {"behavior": "deny"} if is_denied else {"behavior": "allow"}
+                    path = f"{url}/v1/actions/{action['id']}/resolve"
+                    async with self.http.post(
+                        path, json=body, headers=headers, timeout=limit
+                    ) as said:
+                        self.done["approvals answered"] += said.status == 200
+
 
 @dataclass(slots=True)
 class Client:
@@ -156,6 +182,9 @@ class Client:
     async def _begin(self, session: str) -> Reader | None:
         body = {"prompt": self.scripts.prompt(), "session": {"id": session}}
         body["options"] = {"allowed_tools": ["Bash"]}
+        if self.dice.random() < _ASKED:
+            rules = {"permissions": "ask", "hold_seconds": self.dice.choice((0, 0, 1, 60))}
+            body["options"] = {"actions": rules}
         answer = await self._post("/v1/runs", body)
         if answer is None:
             return None
