@@ -67,7 +67,7 @@ TRACES: Mapping[str, str] = {
     "hook_noevents": "B1 B9 B25",
     "hook_post_update": "B1 B9 B25",
     "hook_postfail_context": "B1 B9 B25",
-    "hook_pre_ask": "permissions",
+    "hook_pre_ask": "B1 B9 B25",
     "hook_pre_continue_false": "B1 B4 B9 B25",
     "hook_pre_defer": "B1 B9 B25",
     "hook_pre_deny": "B1 B9 B25",
