@@ -6,12 +6,13 @@ log holds what readers were told of them; what is still to be told follows from 
 
 from dataclasses import replace
 
-from app.agent.draft import MODEL_SET
+from app.agent.draft import BRIEFING, MODEL_SET
 from app.agent.effects import Effects, Stamps
+from app.agent.offer import deferred_names, on_offer
 from app.agent.state import LoopState
 from app.domain.journal import Entry
 from app.domain.messages import UserContent, UserMessage, wire_time
-from app.domain.notices import StatusMessage
+from app.domain.notices import InformationalMessage, StatusMessage
 
 
 async def with_current_options(state: LoopState, effects: Effects) -> LoopState:
@@ -25,6 +26,25 @@ async def with_current_options(state: LoopState, effects: Effects) -> LoopState:
         tokens = effects.models.limits(options.model or "").context_window
         window = replace(window, tokens=tokens)
     return replace(state, run=replace(state.run, options=options, window=window))
+
+
+def tools_changed(state: LoopState, effects: Effects) -> tuple[Entry, ...]:
+    """Tell of tools that can be loaded since a moment ago, or no longer: servers come and go."""
+    has_search = effects.models.abilities(state.model).tool_search
+    offered = on_offer(effects.tools.specs(), has_search=has_search)
+    names = deferred_names(offered, has_search=has_search)
+    if set(names) == set(state.briefing.tools):
+        return ()
+    news = replace(state.briefing, tools=names).since(state.briefing)
+    parts = (("New", news.tools), ("Gone", news.tools_gone))
+    said = InformationalMessage(
+        session_id=state.run.session_id,
+        uuid=effects.clock.uuid(),
+        content=" ".join(f"{word}: {', '.join(some)}." for word, some in parts if some),
+        level="notice",
+        tag="deferred_tools",
+    )
+    return (Entry.of(said, {BRIEFING: news.to_json()}),)
 
 
 def untold(state: LoopState, effects: Stamps) -> tuple[Entry, ...]:

@@ -5,6 +5,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
+from app.agent.changes import tools_changed
 from app.agent.command import local_command
 from app.agent.draft import EMPTY_RESPONSE
 from app.agent.effects import Effects, Stamps
@@ -53,6 +54,10 @@ async def ask_model(state: LoopState, effects: Effects) -> AsyncGenerator[Advanc
         state = taken.state
         if state.hooks.ends is not None:
             return
+    if news := tools_changed(state, effects):
+        told = state.after(Batch(news))
+        yield told
+        state = told.state
     request = build_request(state, effects)
     started = effects.clock.monotonic()
     effects.previews.requesting()

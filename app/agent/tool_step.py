@@ -143,6 +143,8 @@ async def carry_out(block: ToolUseBlock, calls: Calls) -> Done:
     if spec.agents:
         spawned = await Spawn(call, state, effects, calls.tree, calls.hand_over).run()
     given = spawned.result or await effects.tools.call(call, state.memory)
+    if given.is_error:
+        given = _hinted(given, spec, state, effects)
     result = await hooks.after(call, spec, given, began_s)
     news = await effects.place.near(result.facts.files, state.briefing)
     facts = {BRIEFING: news.to_json()} if news else None
@@ -242,16 +244,16 @@ def _groups(calls: Sequence[ToolUseBlock], effects: Effects) -> Iterable[tuple[T
 
 
 def _hinted(
-    invalid: ToolResult, spec: ToolSpec | None, state: LoopState, effects: Effects
+    failed: ToolResult, spec: ToolSpec | None, state: LoopState, effects: Effects
 ) -> ToolResult:
-    """Say how to get a schema that the model has not seen."""
+    """Say how to get a schema that the model has not seen, where a call of the tool failed."""
     has_search = effects.models.abilities(state.model).tool_search
     offered = on_offer(effects.tools.specs(), has_search=has_search)
     hint = unsent_hint(spec, state.memory, offered) if spec else ""
-    if not hint or not isinstance(invalid.content, str):
-        return invalid
-    end = "</tool_use_error>"
-    return replace(invalid, content=f"{invalid.content.removesuffix(end)}{hint}{end}")
+    if not hint or not isinstance(failed.content, str):
+        return failed
+    end = "</tool_use_error>" if failed.content.endswith("</tool_use_error>") else ""
+    return replace(failed, content=f"{failed.content.removesuffix(end)}{hint}{end}")
 
 
 def _denied(

@@ -1,7 +1,7 @@
 """The toolbox of a run whose client carries out tools itself: a call waits for its result as an action."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from app.agent.audit import input_sha256
 from app.agent.effects import Toolbox
@@ -27,6 +27,7 @@ def client_specs(options: AgentOptions) -> tuple[ToolSpec, ...]:
             read_only=tool.readOnlyHint,
             is_internal=True,
             is_kept=True,
+            deferred=True,
         )
         for tool in options.client_tools
         if rules.bare("deny", [tool.full_name]) is None
@@ -36,9 +37,17 @@ def client_specs(options: AgentOptions) -> tuple[ToolSpec, ...]:
 class ClientToolbox:
     """Other tools, and those of the client."""
 
-    def __init__(self, tools: Toolbox, options: AgentOptions, desk: Desk) -> None:
+    def __init__(
+        self,
+        tools: Toolbox,
+        options: AgentOptions,
+        desk: Desk,
+        shortened: Callable[[ToolResult], Awaitable[ToolResult]],
+    ) -> None:
+        """`shortened` stores what is too long of a result."""
         self._tools = tools
         self._desk = desk
+        self._shortened = shortened
         self._specs = {spec.name: spec for spec in client_specs(options)}
         self._own = {tool.full_name: tool for tool in options.client_tools}
 
@@ -71,7 +80,7 @@ class ClientToolbox:
         answer = await self._desk.answer(request, may_have_run=False, can_repeat=True)
         if answer is None:
             raise TypeError("a call that can repeat always finds its answer")
-        return _result(answer, tool)
+        return await self._shortened(_result(answer, tool))
 
 
 async def _wrong(tool: ClientTool, call: ToolCall) -> str | None:

@@ -29,11 +29,10 @@ async def shortened(result: ToolResult, most_chars: int | None, workspace: Works
 
     Of a success the beginning is shown, of a failure the end too. Blocks other than text stay.
     """
-    content = result.content
-    texts = [content] if isinstance(content, str) else _texts(content)
-    if most_chars is None or sum(map(len, texts)) <= most_chars:
+    if most_chars is None or not is_long(result, most_chars):
         return result
-    whole = "\n\n".join(texts)
+    content = result.content
+    whole = "\n\n".join(_texts(content))
     path = output_path(workspace.view.tmp, f"r{secrets.token_hex(6)}")
     stored = await store(whole.encode(), path, workspace)
     if result.is_error or stored is None:
@@ -47,6 +46,11 @@ async def shortened(result: ToolResult, most_chars: int | None, workspace: Works
         structured=_bounded(result.structured, stored),
         stored=stored,
     )
+
+
+def is_long(result: ToolResult, most_chars: int) -> bool:
+    """Say whether a result has more text than is shown."""
+    return sum(map(len, _texts(result.content))) > most_chars
 
 
 async def store(whole: bytes, path: str, workspace: Workspace) -> StoredOutput | None:
@@ -104,8 +108,10 @@ def human_size(size_bytes: int) -> str:
     return f"{size:.1f}{_UNITS[-1]}"
 
 
-def _texts(blocks: list[dict[str, Any]]) -> list[str]:
-    return [block["text"] for block in blocks if block.get("type") == "text"]
+def _texts(content: str | list[dict[str, Any]]) -> list[str]:
+    if isinstance(content, str):
+        return [content]
+    return [block["text"] for block in content if block.get("type") == "text"]
 
 
 def _whole_lines(shown: str, head: str) -> str:

@@ -39,13 +39,15 @@ class Toolbox:
         decoder: Decoder | None = None,
         shelf: Shelf | None = None,
         beyond: Beyond | None = None,
+        beside: Sequence[ToolSpec] = (),
         hidden: Callable[[], Callable[[str], bool] | None] = lambda: None,
     ) -> None:
-        """`hidden` gives the test of paths that searches keep to themselves. `disabled` names tools that exist but are not on offer; they are left out of `tools`."""
+        """`beside` are tools that somebody else offers and runs: ToolSearch finds them too. `hidden` gives the test of paths that searches keep to themselves. `disabled` names tools that exist but are not on offer; they are left out of `tools`."""
         offered = [tool for tool in tools if tool.spec.name not in disabled]
         older = {alias: tool for tool in offered for alias in tool.aliases}
         self._tools = {**older, **{tool.spec.name: tool for tool in offered}}
         self._specs = tuple(tool.spec for tool in offered)
+        self._catalogue = (*self._specs, *beside)
         self._shells = shells or Shells()
         self._workspace = workspace
         self._sandbox = sandbox
@@ -82,7 +84,7 @@ class Toolbox:
             self._decoder,
             self._shells,
             self._beyond,
-            self._specs,
+            self._catalogue,
             self._hidden,
         )
         result = await self._run(tool, given, context, call)

@@ -3,7 +3,7 @@
 import asyncio
 import platform
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from app.compaction.window import Window
 from app.domain.briefing import Briefing
 from app.domain.ceiling import OperatorRules
 from app.domain.options import AgentOptions
-from app.domain.tools import ToolSpec
+from app.domain.tools import ToolResult, ToolSpec
 from app.domain.usage import Usage
 from app.errors import NoProvider, WorkspaceUnavailable
 from app.hooks.command import Shell
@@ -25,7 +25,7 @@ from app.providers.catalog import ModelCatalog
 from app.providers.registry import DEMO_MODEL, ProviderSet
 from app.runs.asking import PersonAsker
 from app.runs.classifying import Classifier
-from app.runs.client_tools import ClientToolbox
+from app.runs.client_tools import ClientToolbox, client_specs
 from app.runs.desk import Desk
 from app.runs.errands import ReadingErrands
 from app.runs.live import Hub
@@ -45,8 +45,9 @@ from app.tools.pages import Pages
 from app.tools.project import Project, environment
 from app.tools.shells import Shells
 from app.tools.skills import Shelf
+from app.tools.stored_output import is_long, shortened
 from app.tools.structured_output import OutputToolbox, output_spec
-from app.tools.tool import Beyond, Tool
+from app.tools.tool import MOST_CHARS, Beyond, Tool
 from app.tools.toolbox import Toolbox
 from app.wiring.agents import AgentRules
 from app.wiring.folders import Folders
@@ -202,6 +203,7 @@ class HostParts:
                         decoder=self.decoder,
                         shelf=shelf,
                         beyond=Beyond(self.pages, side, f"{lease.tenant_id}/{lease.session_id}"),
+                        beside=client_specs(options),
                         hidden=gate.hidden,
                     ),
                     offer,
@@ -224,6 +226,13 @@ class HostParts:
                     desk=desk,
                 )
             )
+
+            async def shorter(result: ToolResult) -> ToolResult:
+                if is_long(result, MOST_CHARS):
+                    with suppress(WorkspaceUnavailable):  # then it is cut
+                        await prepared.ready()
+                return await shortened(result, MOST_CHARS, workspace)
+
             desk.on_options = adopting(gate, servers)
             told = ToldToolbox(
                 PreparedToolbox(toolbox(shells), prepared), previews, self.tool_progress_s
@@ -232,8 +241,8 @@ class HostParts:
             tools, agents = self.agents.open(
                 offer,
                 workspace,
-                own=ClientToolbox(told, options, desk),
-                theirs=ClientToolbox(theirs, options, desk),
+                own=ClientToolbox(told, options, desk, shorter),
+                theirs=ClientToolbox(theirs, options, desk, shorter),
                 make_place=project,
             )
             output = options.output_format

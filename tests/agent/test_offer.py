@@ -1,5 +1,8 @@
 """Which tools requests hold, and how: deferred ones come when they are found, and stay."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
 import orjson
 import pytest
 
@@ -7,7 +10,18 @@ from app.agent.briefing import news_block, opening_blocks
 from app.agent.offer import STAND_IN, deferred_names, offer_of, on_offer, unsent_hint
 from app.domain.briefing import Briefing, News
 from app.domain.model import ContextMessage
-from app.domain.tools import ToolFacts, ToolMemory, ToolSpec
+from app.domain.notices import InformationalMessage
+from app.domain.tools import ToolCall, ToolFacts, ToolMemory, ToolResult, ToolSpec
+from tests.fakes.effects import (
+    ScriptedModel,
+    ScriptedToolbox,
+    SmallModels,
+    call,
+    effects,
+    play,
+    response,
+    text,
+)
 
 
 def spec(name: str, *, deferred: bool = False) -> ToolSpec:
@@ -132,3 +146,50 @@ def test_names_are_told_first_and_news_of_them_where_they_became_known() -> None
     assert not after.since(after)
     assert not after.unknown(News(None, {}, (), tools=("b", "c")))
     assert News.from_json({"environment": None, "files": [], "gone": []}) == News()
+
+
+@dataclass(slots=True)
+class ServersCome(ScriptedToolbox):
+    """Tools that come and go with each call."""
+
+    later: Sequence[Sequence[ToolSpec]] = ()
+
+    async def call(self, call: ToolCall, memory: ToolMemory) -> ToolResult:
+        result = await ScriptedToolbox.call(self, call, memory)
+        self.offered, *self.later = self.later
+        return result
+
+
+async def test_tools_that_come_in_the_middle_of_a_run_are_told_once_and_go_on_being_known() -> None:
+    look = spec("Look")
+    tools = ServersCome(
+        offered=(look, SEARCH, A),
+        later=[(look, SEARCH, A, B), (look, SEARCH, A, B), (look, SEARCH, B)],
+    )
+    script = [response(call("1")), response(call("2")), response(call("3")), response(text("ok"))]
+    model = ScriptedModel(script)
+    world = replace(effects(model, tools=tools), models=SmallModels(tool_search=True))
+    journal = await play(world)
+    told = [m for m in journal.messages() if isinstance(m, InformationalMessage)]
+    assert [m.content for m in told if m.tag == "deferred_tools"] == ["New: b.", "Gone: a."]
+    sent = [b"".join(m.blocks[-1] for m in request.messages) for request in model.requests]
+    assert [b"can load:\\nb" in each for each in sent] == [False, True, True, True]
+    assert [b"no longer:\\na" in each for each in sent] == [False, False, False, True]
+    for earlier, later in zip(model.requests, model.requests[1:], strict=False):
+        assert later.tools == earlier.tools
+        assert [m.blocks for m in later.messages[: len(earlier.messages)]] == [
+            m.blocks for m in earlier.messages
+        ]
+
+
+async def test_a_failed_call_of_an_unseen_tool_says_how_to_see_it() -> None:
+    async def fails(_: ToolCall, __: ToolMemory) -> ToolResult:
+        return ToolResult("it wants more", is_error=True)
+
+    look = replace(spec("Look"), deferred=True, read_only=True)
+    tools = ScriptedToolbox(offered=(look, SEARCH), run=fails)
+    for has_search in (True, False):
+        model = ScriptedModel([response(call("1")), response(text("ok"))])
+        world = replace(effects(model, tools=tools), models=SmallModels(tool_search=has_search))
+        await play(world)
+        assert (b"select:Look" in model.requests[-1].messages[-1].blocks[0]) is has_search

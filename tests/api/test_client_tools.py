@@ -15,6 +15,7 @@ SCHEMA = {
 }
 LAMP: dict[str, Any] = {"name": "lamp", "description": "Switches a lamp.", "input_schema": SCHEMA}
 CALL = {"tool": "mcp__client__lamp", "input": {"zone": "hall", "at": 3}}
+FIND = {"tool": "ToolSearch", "input": {"query": "switch a lamp"}}
 ONE_CALL = scripted(CALL, {"text": "lit"})
 
 
@@ -28,7 +29,8 @@ async def test_a_call_waits_for_the_clients_result_which_counts_once(
     stage: Stage, hold_seconds: int
 ) -> None:
     body = {"options": options(), "actions": {"hold_seconds": hold_seconds}}
-    run = (await post(stage.client, "/v1/runs", prompt=ONE_CALL, **body))["run"]
+    prompt = scripted(FIND, CALL, {"text": "lit"})
+    run = (await post(stage.client, "/v1/runs", prompt=prompt, **body))["run"]
     action = await asked(stage.client, run)
     if not hold_seconds:
         await parked(stage, run)
@@ -45,14 +47,31 @@ async def test_a_call_waits_for_the_clients_result_which_counts_once(
     problem(await answer(stage.client, action, content="43"), 409, "action_already_resolved")
     run = await ended(stage.client, run["id"])
     entries = await log(stage.client, run)
-    (result,) = results(entries)
+    found, result = results(entries)
+    assert found["content"] == [{"type": "tool_reference", "tool_name": "mcp__client__lamp"}]
     assert (result["content"], result["tool_use_result"]) == (said["content"], said["content"])
     (init,) = (e for e in entries if e.get("subtype") == "init")
     assert "mcp__client__lamp" in init["tools"]
     assert run["options"]["client_tools"][0]["input_schema"] == SCHEMA
     assert list(run["options"]["client_tools"][0]["input_schema"]["properties"]) == ["zone", "at"]
-    offered = {tool["name"]: tool for tool in stage.model.bodies()[-1]["tools"]}
+    last = stage.model.bodies()[-1]
+    offered = {tool["name"]: tool for tool in last["tools"]}
+    assert offered["mcp__client__lamp"]["defer_loading"] is True
+    assert "\nmcp__client__lamp\n" in last["messages"][0]["content"][0]["text"]
     assert list(offered["mcp__client__lamp"]["input_schema"]["properties"]) == ["zone", "at"]
+
+
+@pytest.mark.platform
+async def test_a_long_result_of_a_client_is_stored_like_any_other(stage: Stage) -> None:
+    run = (await post(stage.client, "/v1/runs", prompt=ONE_CALL, options=options()))["run"]
+    said = "lit " * 20_000
+    await answer(stage.client, await asked(stage.client, run), content=said)
+    run = await ended(stage.client, run["id"])
+    page = await read(stage.client, f"/v1/sessions/{run['session_id']}/messages")
+    told = next(m for m in page["data"] if "persisted-output" in str(m))
+    path = f"/v1/sessions/{run['session_id']}/messages/{told['uuid']}"
+    link = (await read(stage.client, path))["stored_output"]
+    assert (await stage.client.get(link["url"])).text == said
 
 
 async def test_calls_that_change_nothing_wait_together_beside_other_work(stage: Stage) -> None:

@@ -356,6 +356,7 @@ class SmallModels:
     """Two models with a price: a cent a thousand tokens, in or out."""
 
     priced: frozenset[str] = frozenset({MODEL, "other-model"})
+    tool_search: bool = False
 
     def cost_usd(self, model: str, usage: Usage, at: datetime) -> Decimal | None:
         assert at.tzinfo is UTC
@@ -368,7 +369,7 @@ class SmallModels:
 
     def abilities(self, model: str) -> Abilities:
         assert model
-        return Abilities()
+        return Abilities(tool_search=self.tool_search)
 
     def canonical(self, model: str) -> str:
         return model.split("@", maxsplit=1)[0]

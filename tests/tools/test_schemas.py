@@ -1,4 +1,4 @@
-"""The schemas of the file tools: names, types and what is required, as clients know them."""
+"""The schemas of the built-in tools: names, types and what is required, as clients know them."""
 
 from collections.abc import Mapping
 
@@ -24,6 +24,32 @@ SCHEMAS: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
     ),
     "WebFetch": ({"url": TEXT, "prompt": TEXT}, {"offset": WHOLE}),
     "WebSearch": ({"query": TEXT}, {"allowed_domains": "array", "blocked_domains": "array"}),
+    "Bash": (
+        {"command": TEXT},
+        {
+            "timeout": NUMBER,
+            "description": TEXT,
+            "run_in_background": FLAG,
+            "dangerouslyDisableSandbox": FLAG,
+        },
+    ),
+    "TaskStop": ({}, {"task_id": TEXT, "shell_id": TEXT}),
+    "TaskCreate": (
+        {"subject": TEXT},
+        {"description": TEXT, "activeForm": TEXT, "metadata": "object"},
+    ),
+    "TaskUpdate": (
+        {"taskId": TEXT},
+        {
+            **dict.fromkeys(("subject", "description", "activeForm", "status", "owner"), TEXT),
+            "addBlocks": "array",
+            "addBlockedBy": "array",
+            "metadata": "object",
+        },
+    ),
+    "TaskList": ({}, {}),
+    "TaskGet": ({"taskId": TEXT}, {}),
+    "ToolSearch": ({"query": TEXT}, {"max_results": NUMBER}),
     "Glob": ({"pattern": TEXT}, {"path": TEXT}),
     "Grep": (
         {"pattern": TEXT},
@@ -48,6 +74,7 @@ SCHEMAS: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
 """Required properties and optional ones."""
 
 ENUMS = {
+    ("TaskUpdate", "status"): ["pending", "in_progress", "completed", "deleted"],
     ("NotebookEdit", "cell_type"): ["code", "markdown"],
     ("NotebookEdit", "edit_mode"): ["replace", "insert", "delete"],
     ("Grep", "output_mode"): ["files_with_matches", "content", "count"],
@@ -59,6 +86,7 @@ DEFAULTS = {
     ("Grep", "-n"): True,
     ("Grep", "head_limit"): 250,
     ("Grep", "offset"): 0,
+    ("ToolSearch", "max_results"): 5,
 }
 
 
@@ -68,7 +96,7 @@ def test_a_schema_has_these_properties_and_no_others(name: str) -> None:
     required, optional = SCHEMAS[name]
     told = schema["properties"]
     assert {prop: field["type"] for prop, field in told.items()} == {**required, **optional}
-    assert set(schema["required"]) == set(required)
+    assert set(schema.get("required", ())) == set(required)
     assert schema["additionalProperties"] is False
     for (tool, prop), values in ENUMS.items():
         assert tool != name or told[prop]["enum"] == values
