@@ -161,6 +161,13 @@ SHOWN: Mapping[str, tuple[str, ...]] = {
         f"{_FETCH}test_a_page_without_a_body_is_said_to_be_empty",
     ),
     "N14": (f"{_HTTP}test_proxies_of_the_environment_are_ignored",),
+    # -- approvals ------------------------------------------------------------------------------
+    "M12": (
+        "api/test_actions.py::test_an_answer_counts_once_and_another_one_is_refused_with_the_first",
+        "api/test_actions.py::test_calls_behind_one_that_waits_are_made_once_each_and_none_is_lost",
+        "api/test_actions.py::test_what_nobody_answers_in_time_is_denied_and_the_model_is_told",
+        "e2e/test_actions.py::test_an_approval_given_ten_minutes_later_after_a_kill_runs_the_call_once_on_another_host",
+    ),
 }
 
 LATER: Mapping[str, str] = {

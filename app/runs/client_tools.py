@@ -52,7 +52,8 @@ class ClientToolbox:
         self._own = {tool.full_name: tool for tool in options.client_tools}
 
     def specs(self) -> Sequence[ToolSpec]:
-        return (*self._tools.specs(), *self._specs.values())
+        others = (spec for spec in self._tools.specs() if spec.name not in self._specs)
+        return (*others, *self._specs.values())
 
     def spec(self, name: str) -> ToolSpec | None:
         return self._specs.get(name) or self._tools.spec(name)
