@@ -6,6 +6,7 @@ from itertools import count
 from typing import Any
 
 from tests.traces.differences import expected_form
+from tests.traces.fields import SAID
 from tests.traces.normal import Json, Like, Record
 from tests.traces.scenario import CWD, Scenario, scenario_of
 from tests.traces.story import Line
@@ -38,7 +39,9 @@ def _wire(message: Json, number: int) -> Json:
         )
     if "cwd" in wire:
         wire["cwd"] = CWD
-    if "message" in wire:
+    if SAID in wire:
+        wire["message"] = wire.pop(SAID)
+    elif "message" in wire:
         wire["message"] = dict.fromkeys(wire["message"]["keys"], 0) | wire["message"]
         del wire["message"]["keys"]
     if isinstance(note := wire.get("tool_use_result"), dict):

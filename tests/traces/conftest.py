@@ -1,3 +1,4 @@
+import json
 import os
 import tempfile
 from collections.abc import AsyncIterator
@@ -67,7 +68,13 @@ async def driver(
     ):
         serving = OneHost(running.client)
         owner = owner_of(settings)
-        yield HttpDriver(serving, messages_api, stand_ins, server, workspaces, owner)
+        npm = settings.data_path / "programs" / "bin" / "npm"
+        npm.write_text('#!/bin/sh\necho "fake-npm $*"\n')  # as the recorded machine had it
+        npm.chmod(0o755)
+        has_bin = "nbin" in json.dumps(read_trace(name))  # as `ls` tells
+        yield HttpDriver(
+            serving, messages_api, stand_ins, server, workspaces, owner, "bin" if has_bin else None
+        )
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from tests.traces import differences_engine as engine
 from tests.traces import differences_failures as failures
 from tests.traces import differences_hooks as hooks
 from tests.traces import differences_loop as loop
+from tests.traces import differences_rules as rules
 from tests.traces import differences_sessions as sessions
 from tests.traces import differences_structured as structured
 from tests.traces import differences_subagents as subagents
@@ -122,6 +123,7 @@ DIFFERENCES = (
     Difference("2", "error sentences are our own", loop.own_words),
     Difference("2", "what is said of an output is our own", structured.own_words),
     Difference("2", "what a subagent leaves is told in ours", subagents.own_words),
+    Difference("2", "denials are told in our words", rules.denials_are_told_in_our_words),
     Difference("2", "a start is told in our words", tasks.starts_are_told_in_our_words),
     Difference("2", "an end is told in our words", tasks.ends_are_told_in_our_words),
 )

@@ -47,6 +47,8 @@ ONLY_NAMED: Mapping[str, object] = {
 """What traces mostly show by its key alone, with the value that it has then."""
 API_ERROR = "connection_failed"
 """What `api_error` says of a lost connection. Traces only show its key."""
+SAID = "said"
+"""What the `message` of a notice is called here: elsewhere a `message` has content."""
 SYSTEM_FIELDS: Mapping[str, Sequence[str]] = {
     "init": ("model", "permissionMode"),
     "thinking_tokens": ("estimated_tokens", "estimated_tokens_delta"),
@@ -68,6 +70,7 @@ SYSTEM_FIELDS: Mapping[str, Sequence[str]] = {
         "content",
     ),
     "compact_boundary": (),
+    "permission_denied": ("tool_name", "tool_use_id", SAID),
     "background_tasks_changed": ("tasks",),
     "task_started": ("task_id", "tool_use_id", "description", "is_backgrounded", "task_type"),
     "task_progress": ("task_id", "tool_use_id", "description", "last_tool_name"),
@@ -85,6 +88,7 @@ OPTIONAL_SYSTEM_FIELDS = (
     "spawn_depth",
     "parent_task_id",
     "prompt",
+    "decision_reason_type",
 )
 ORIGIN_FIELDS = ("kind", "producer")
 TASK_FIELDS = ("task_type", "description")
@@ -125,6 +129,7 @@ KEYS: Mapping[str, frozenset[str]] = {
             "compact_result",
             "content",
             "cwd",
+            "decision_reason_type",
             "error",
             "error_status",
             "exit_code",
@@ -142,10 +147,13 @@ KEYS: Mapping[str, frozenset[str]] = {
             "stdout",
             "tag",
             "text",
+            "tool_name",
+            "tool_use_id",
             "level",
             "logical_parent_uuid",
             "max_retries",
             "mcp_servers",
+            "message",
             "model",
             "original_model",
             "output_file",

@@ -61,6 +61,8 @@ class HttpDriver:
     """A folder beneath an allowed root, which the sandbox's user can enter."""
     owner_uid: int | None
     """Who must own workspaces, when the host runs as root."""
+    subfolder: str | None = None
+    """An empty folder in each workspace, where the recording had one with programs."""
 
     async def play(self, scenario: Scenario) -> Record:
         """Do to the service what was done in the recording; give what came of it all."""
@@ -89,6 +91,8 @@ class HttpDriver:
         folder.mkdir()
         for name, content in FILES.items():
             (folder / name).write_text(content)
+        if self.subfolder is not None:
+            (folder / self.subfolder).mkdir()
         for path in (folder, *folder.iterdir()):
             if self.owner_uid is not None:
                 os.chown(path, self.owner_uid, self.owner_uid)

@@ -26,6 +26,7 @@ from tests.traces.fields import (
     ORIGIN_FIELDS,
     REQUEST_FIELDS,
     RESULT_FIELDS,
+    SAID,
     SYSTEM_FIELDS,
     TASK_FIELDS,
     USAGE_FIELDS,
@@ -101,7 +102,7 @@ def form_of_trace(lines: Sequence[Line]) -> Form:
     form = Form([], [])
     for number, line in enumerate(lines[1:], 2):
         try:
-            _take(form, line)
+            _take(form, with_said(line))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"line {number} of the trace is malformed") from error
     _number_calls(form)
@@ -144,6 +145,13 @@ def _number_calls(form: Form) -> None:
 
 
 _CALL = re.compile(r"tool-\d+")
+
+
+def with_said(line: Line) -> Json:
+    """Call the text of a notice otherwise than a message with content."""
+    if not isinstance(line.get("message"), str):
+        return dict(line)
+    return {SAID if key == "message" else key: value for key, value in line.items()}
 
 
 def _take(form: Form, line: Line) -> None:
@@ -205,19 +213,24 @@ def form_of_record(record: Record) -> Form:
 
 
 def _form_of_record(record: Record) -> Form:
-    names = _Names(record.messages)
-    messages = [names.shown(message) for message in record.messages]
+    told = [with_said(message) for message in record.messages]
+    names = _Names(told)
+    messages = [names.shown(message) for message in told]
     for message in messages:
         names.rename(message)
     requests = [names.shown(body) for body in record.requests]
     for body in requests:
         for message in body["messages"]:
             names.rename_blocks(message["content"])
-    own = [_message(m, m.keys(), m["message"].keys() if "message" in m else None) for m in messages]
+    own = [_message(m, _keys(m), m["message"].keys() if "message" in m else None) for m in messages]
     for form, message in zip(own, messages, strict=True):
         form.update(_picked(message, ("api_message_id",)))
     asked = [_request(body) for body in requests]
     return Form(joined_deltas(own), asked, record.tool_events, hooks=record.hooks)
+
+
+def _keys(message: Json) -> list[str]:
+    return ["message" if key == SAID else key for key in message]
 
 
 def _cwd(messages: Iterable[Json]) -> str:

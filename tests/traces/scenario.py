@@ -34,6 +34,7 @@ _SAME_HERE = frozenset(
         "max_turns",
         "model",
         "output_format",
+        "permission_mode",
     }
 )
 _MEANS_NOTHING_HERE = frozenset({"extra_args", "session_store", "session_store_flush", "settings"})

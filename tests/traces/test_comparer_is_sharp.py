@@ -208,8 +208,12 @@ def fresh(item: Any) -> Any:
 def are_ties(first: Any, second: Any) -> bool:
     """Results of read-only calls that end at the same time may come in either order."""
     quick = ["a.txt\nb.txt", "1\talpha\n2\tbeta\n3\t", "1\tbravo\n2\t"]
-    both = [m["message"]["content"][0] for m in (first, second) if "message" in m]
+    both = [m["message"]["content"][0] for m in (first, second) if _has_content(m)]
     return len(both) == 2 and all(block.get("content") in quick for block in both)
+
+
+def _has_content(item: Any) -> bool:
+    return isinstance(item, dict) and isinstance(item.get("message"), dict)
 
 
 def ids_seen_once(record: Record) -> tuple[str, ...]:
