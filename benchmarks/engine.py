@@ -5,6 +5,7 @@ statement that could store the same rows), and as the service does it under load
 *dispatch*: runs that wait when a host comes; how fast it begins them.
 *readers*: a thousand readers of one session, against the same run without readers.
 *cancel*: 200 runs on one host, each cancelled through the other; from the POST to its result.
+*agents*: what a turn of a subagent costs beside a turn of the session itself.
 *takeover*: a host with 50 runs is killed; how long after the end of its leases they go on.
 """
 
@@ -413,10 +414,37 @@ async def takeover(stage: Stage, runs: int = 50) -> None:
     )
 
 
+# -- agents -------------------------------------------------------------------------------------
+
+
+async def agents(stage: Stage, turns: int = 40, runs: int = 5) -> None:
+    """The same turns by the session itself, and by a subagent."""
+    async with host(stage, "drives") as (peer, server):
+
+        async def cpu_ms(plan: Plan) -> float:
+            took = []
+            for _ in range(runs + 1):
+                before_ms = server.cpu_ms()
+                made = await post(stage, peer, plan.again())
+                await _finished(stage, peer, made["run"]["id"])
+                await asyncio.sleep(0.2)  # what a run still does after its end belongs to it
+                took.append(server.cpu_ms() - before_ms)
+            return median(took[1:])
+
+        least = await cpu_ms(Plan(turns=1))
+        own = (await cpu_ms(Plan(turns=turns)) - least) / (turns - 1)
+        theirs = (await cpu_ms(Plan(turns=turns, agent=True)) - least) / (turns + 1)
+    print(
+        f"CPU a turn: of the session {own:.2f} ms, of a subagent {theirs:.2f} ms: "
+        f"{theirs / own:.2f} times (target 1.5)"
+    )
+
+
 PARTS: dict[str, Callable[[Stage], Awaitable[None]]] = {
     "append": appends,
     "dispatch": dispatch,
     "readers": readers,
+    "agents": agents,
     "cancel": cancel,
     "takeover": takeover,
 }

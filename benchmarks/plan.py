@@ -16,7 +16,7 @@ START = b"[[bench "
 """Where a plan begins in a request body; the newest one counts."""
 
 _TEXT = re.compile(
-    rb"\[\[bench turns=(\d+) parallel=(\d+) deltas=(\d+) delay_ms=(\d+) hold=(\d) long=(\d) id=(\w+)\]\]"
+    rb"\[\[bench turns=(\d+) parallel=(\d+) deltas=(\d+) delay_ms=(\d+) hold=(\d) long=(\d) agent=(\d) id=(\w+)\]\]"
 )
 
 
@@ -45,7 +45,14 @@ class Plan:
     """The final answer stops after its first event until the run is released by its id."""
     long: bool = False
     """Small files are read, and the model counts what it was sent: so a session is compacted."""
+    agent: bool = False
+    """A subagent does all of it, and the run itself nothing but ask for that."""
     id: str = field(default_factory=_new_id)
+
+    @property
+    def of_agent(self) -> "Plan":
+        """What the subagent is asked."""
+        return replace(self, agent=False, id=f"{self.id}a")
 
     def again(self) -> "Plan":
         """The same work under a new id: a plan counts the requests of one run."""
@@ -57,7 +64,7 @@ class Plan:
             "Read the files you are told to, then say that you are done."
             f" [[bench turns={self.turns} parallel={self.parallel} deltas={self.deltas}"
             f" delay_ms={self.delay_ms} hold={int(self.hold)}"
-            f" long={int(self.long)} id={self.id}]]"
+            f" long={int(self.long)} agent={int(self.agent)} id={self.id}]]"
         )
 
     @property
@@ -71,7 +78,8 @@ def newest_plan(body: bytes) -> Plan | None:
     match = _TEXT.match(body, max(body.rfind(START), 0))
     if match is None:
         return None
-    turns, parallel, deltas, delay_ms, hold, long = (int(match[group]) for group in range(1, 7))
+    numbers = (int(match[group]) for group in range(1, 8))
+    turns, parallel, deltas, delay_ms, hold, long, agent = numbers
     return Plan(
         turns,
         parallel,
@@ -79,5 +87,6 @@ def newest_plan(body: bytes) -> Plan | None:
         delay_ms=delay_ms,
         hold=bool(hold),
         long=bool(long),
-        id=match[7].decode(),
+        agent=bool(agent),
+        id=match[8].decode(),
     )

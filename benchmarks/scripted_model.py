@@ -89,13 +89,29 @@ def _call(plan: Plan, step: int, index: int) -> list[bytes]:
     return _block(index, start, deltas)
 
 
+def _agent_call(plan: Plan) -> list[bytes]:
+    start: dict[str, object] = {
+        "type": "tool_use",
+        "id": f"toolu_{plan.id}",
+        "name": "Agent",
+        "input": {},
+    }
+    given = orjson.dumps({"description": "reads files", "prompt": plan.of_agent.prompt}).decode()
+    return _block(0, start, [{"type": "input_json_delta", "partial_json": given}])
+
+
 def _text(*pieces: str) -> list[bytes]:
     deltas = [{"type": "text_delta", "text": piece} for piece in pieces]
     return _block(0, {"type": "text", "text": ""}, deltas)
 
 
 def answer_to(plan: Plan, step: int, input_tokens: int = 100) -> list[bytes]:
-    """The chunks of one answer: message_start first, the end of the HTTP body last."""
+    """The chunks of one answer: message_start first, the end of the HTTP body last.
+
+    Of a plan for a subagent the first one begins it; what comes after that is the subagent's plan.
+    """
+    if plan.agent:
+        return _answer(f"msg_{plan.id}_{step}", [_agent_call(plan)], input_tokens, calls=True)
     calls = step < plan.turns
     texts = _text(*(f"word {n:04} " for n in range(plan.deltas)))
     content = [_call(plan, step, n) for n in range(plan.parallel)] if calls else [texts]

@@ -8,6 +8,7 @@ from decimal import Decimal
 from app.agent.effects import Models
 from app.domain.ceiling import NO_CEILING, Ceiling, OperatorRules
 from app.domain.hook_options import HttpHook
+from app.domain.agents import INHERITED
 from app.domain.options import AgentOptions
 from app.domain.thinking import misfit
 from app.domain.usage import Usage
@@ -54,6 +55,7 @@ class Policy:
             raise NoProvider(self.how_to_serve, context={"model": model})
         self.check(options, allows_bypass=allows_bypass, ceiling=ceiling)
         self._check_thinking(model, options)
+        self._check_agents(options)
         fallback = self._fallback(options, model)
         for name in filter(None, (model, fallback)):
             self._check_price(name, options, now)
@@ -103,6 +105,13 @@ class Policy:
                     f"The hook for {hook.event} cannot be used: {problem.message}",
                     errors=_field(pointer, problem.code, problem.message),
                 )
+
+    def _check_agents(self, options: AgentOptions) -> None:
+        for agent in options.agents.values():
+            if agent.model not in {None, INHERITED}:
+                model = self.resolve_model(agent.model, self.aliases, self.default_model)
+                if not self.is_served(model):
+                    raise NoProvider(self.how_to_serve, context={"model": model})
 
     def _fallback(self, options: AgentOptions, model: str) -> str | None:
         if options.fallback_model is None:

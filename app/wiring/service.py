@@ -15,6 +15,7 @@ from app.agent.offer import STAND_IN
 from app.agent.state import RunInfo
 from app.compaction.window import Window
 from app.domain.options import AgentOptions
+from app.domain.tools import ToolSpec
 from app.providers.pricing import PriceTable
 from app.providers.registry import resolve_model
 from app.runs.actions import Actions
@@ -49,7 +50,7 @@ from app.tools.decoder import Decoder
 from app.tools.pages import Pages
 from app.tools.shells import HostRoom
 from app.tools.tool import Tool
-from app.wiring.agents import agent_rules
+from app.wiring.agents import AgentRules, agent_rules
 from app.wiring.answers import input_check
 from app.wiring.database import open_store, prepare_data_dir
 from app.wiring.folders import Folders
@@ -107,6 +108,7 @@ async def open_service(
             sessions_dir, programs, rules, settings.sandbox, settings.workspace.sandbox_uid
         )
         tools = _all_tools(extra_tools)
+        agents = agent_rules(settings, providers)
         worker: Worker | None = None
         if role != "api":
             decoder, guard = Decoder(), open_guard(settings.egress)
@@ -133,7 +135,7 @@ async def open_service(
                 classifier_model=classifier_model(settings.model),
                 small_model=small_model(settings.model),
                 hooks=host_hooks(settings.hooks, guard),
-                agents=agent_rules(settings, providers),
+                agents=agents,
             )
             worker = await stack.enter_async_context(
                 open_worker(
@@ -180,7 +182,7 @@ async def open_service(
             servers=servers,
             queries=queries,
             outputs=StoredOutputs(queries, folders.own),
-            window=_window_reader(settings, queries, stamps.models, tools),
+            window=_window_reader(settings, queries, stamps.models, tools, agents),
             callers=Callers(database),
             meta=lambda: meta(settings),
             stream_heartbeat_s=settings.stream.heartbeat_s,
@@ -245,7 +247,11 @@ async def _open_hub(
 
 
 def _window_reader(
-    settings: Settings, queries: Queries, models: Models, tools: Sequence[Tool[Any]]
+    settings: Settings,
+    queries: Queries,
+    models: Models,
+    tools: Sequence[Tool[Any]],
+    agents: AgentRules,
 ) -> WindowReader:
     def describe(session_id: str, stored: Mapping[str, Any]) -> RunInfo:
         given = AgentOptions.model_validate(dict(stored))
@@ -254,4 +260,7 @@ def _window_reader(
         options = given.model_copy(update={"model": model})
         return RunInfo(session_id, "", options, window=window)
 
-    return WindowReader(queries, describe, lambda info: offered(tools, info.options), models)
+    def specs(info: RunInfo) -> Sequence[ToolSpec]:
+        return (*offered(tools, info.options), *agents.specs(info.options))
+
+    return WindowReader(queries, describe, specs, models)

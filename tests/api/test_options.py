@@ -409,9 +409,10 @@ async def test_a_fallback_is_another_model_that_is_resolved_and_priced_too(stage
     assert "unpriced-9" in found["detail"]
 
 
-async def test_a_fallback_that_nobody_serves_is_refused(plain: Stage) -> None:
-    body = {"prompt": "x", "options": {"model": "demo", "fallback_model": "claude-sonnet-5"}}
-    await refused(plain, body, "no_provider")
+async def test_a_fallback_or_an_agents_model_that_nobody_serves_is_refused(plain: Stage) -> None:
+    kind = {"description": "d", "prompt": "p", "model": "haiku"}
+    for more in ({"fallback_model": "claude-sonnet-5"}, {"agents": {"a": kind}}):
+        await refused(plain, {"prompt": "x", "options": {"model": "demo", **more}}, "no_provider")
 
 
 async def test_bypass_needs_the_policy_for_runs_and_sessions(stage: Stage) -> None:
