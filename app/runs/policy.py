@@ -6,9 +6,9 @@ from datetime import datetime
 from decimal import Decimal
 
 from app.agent.effects import Models
+from app.domain.agents import INHERITED
 from app.domain.ceiling import NO_CEILING, Ceiling, OperatorRules
 from app.domain.hook_options import HttpHook
-from app.domain.agents import INHERITED
 from app.domain.options import AgentOptions
 from app.domain.thinking import misfit
 from app.domain.usage import Usage

@@ -158,7 +158,8 @@ def readers_saw_the_log(found: Evidence, readers: list[Reader]) -> Iterator[str]
         if not reader.is_done:
             missing = sorted(reader.waits_for - reader.finished)
             yield f"reader of {reader.session_id} got {len(reader.seen)} events, not {missing}"
-        if reader.seen != [fingerprint(*_sent(row)) for row in rows[: len(reader.seen)]]:
+        sent = [row for row in rows if row["kind"] != "aside" and row["seq"] <= reader.cursor]
+        if reader.seen != [(row["seq"], fingerprint(*_sent(row))) for row in sent]:
             yield f"reader of {reader.session_id}: other bytes than the log's"
 
 

@@ -41,7 +41,14 @@ class Scripts:
     def prompt(self) -> str:
         """Give a prompt of some kind."""
         often = [self._writes, self._mixed]
-        once = [self._text, self._reads, self._slow_bash, self._slow_model, self._broken]
+        once = [
+            self._text,
+            self._reads,
+            self._slow_bash,
+            self._slow_model,
+            self._broken,
+            self._agents,
+        ]
         make = self.dice.choice([*often, *often, *once])
         return f"Go on. <<script {json.dumps([self._paced(step) for step in make()])} >>"
 
@@ -91,6 +98,14 @@ class Scripts:
 
     def _mixed(self) -> list[Any]:
         return [self._write(), [self._read(), self._write(), self._read()], {"text": "mixed"}]
+
+    def _agents(self) -> list[Any]:
+        both = [self._agent(self._write()), self._agent(self._write(), self._read())]
+        return [both, self._write(), {"text": "delegated"}]
+
+    def _agent(self, *steps: dict[str, Any]) -> dict[str, Any]:
+        asked = f"A part. <<script {json.dumps([*steps, {'text': 'done'}])} >>"
+        return {"tool": "Agent", "input": {"description": "a part", "prompt": asked}}
 
     def _broken(self) -> list[Any]:
         fault = self.dice.choice([{"http": 529}, {"http": 500}, {"cut": 3}, {"cut": 1}])
