@@ -105,6 +105,6 @@ def budgets_end_subagents(form: Form, scenario: Scenario) -> None:
         "tool_use_id": parent["parent_tool_use_id"],
         "status": "stopped",
         "summary": _SPENT,
-        "keys": sorted([*keys, "output_file"]),
+        "keys": sorted([*keys, "output_file", "tool_use_id"]),
     }
     form.messages[-3:-1] = [inner, updated, ended, outer]
