@@ -135,6 +135,8 @@ SHOWN: Mapping[str, tuple[str, ...]] = {
     "SB27": (
         f"{_BASH}test_output_that_memory_does_not_hold_is_stored_whole",
         f"{_RUNS}test_sb27_output_that_was_stored_is_the_sessions_own",
+        "tools/test_long_results.py::test_a_tool_of_ones_own_is_stored_past_50000_characters",
+        "api/test_stored_outputs.py::test_what_the_agent_puts_in_its_place_leads_nowhere_else",
     ),
     # -- C: the network, as far as the service itself goes there --------------------------------
     "N04": (
