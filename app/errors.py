@@ -118,6 +118,10 @@ class IdempotencyInProgress(Conflict):
     retryable = True
 
 
+class TooManySkills(Conflict):
+    code, title = "too_many_skills", "The tenant has as many skills as it may"
+
+
 class SessionBusy(Conflict):
     code, title = "session_busy", "The session is busy"
 

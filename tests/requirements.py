@@ -277,6 +277,22 @@ REQUIREMENTS: dict[str, Requirement] = {
         "The model is told of skills by a line each, where the cached prefix stays as it is.",
         "tools 15",
     ),
+    "skill:uploaded": Requirement(
+        "Skills that a tenant uploads are there for its runs alone, beside those of workspaces.",
+        "issue 7.3",
+    ),
+    "skill:upload-hostile": Requirement(
+        "An upload is bounded in size, number and depth, and holds plain files alone.", "ours"
+    ),
+    "skill:upload-folders": Requirement(
+        "An uploaded skill's files are on a host once a run needs them; nobody can write them.",
+        "issue 7.3",
+    ),
+    "skill:grants": Requirement(
+        "What a tenant's skill allows counts as approved once it is loaded, on every host; "
+        "deny rules beat it.",
+        "tools 15",
+    ),
     "command:expanded": Requirement(
         "A prompt that begins with a command of the workspace is given to the model as its text.",
         "tools 16",

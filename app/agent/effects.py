@@ -24,6 +24,7 @@ from app.domain.model import (
 )
 from app.domain.options import AgentOptions
 from app.domain.permissions import Scene
+from app.domain.skills import CommandText
 from app.domain.tasks import TaskEnd
 from app.domain.thinking import Abilities
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
@@ -196,7 +197,7 @@ class Place(Protocol):
         """Read instructions that stand in the folders of files which a call touched."""
         ...
 
-    async def command(self, name: str, arguments: str) -> str | None:
+    async def command(self, name: str, arguments: str) -> CommandText | None:
         """Give the text of a command, or of a skill that users may start; None if there is none."""
         ...
 

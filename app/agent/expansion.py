@@ -17,7 +17,7 @@ from app.agent.state import LoopState
 from app.domain.briefing import News
 from app.domain.mcp import PREFIX
 from app.domain.messages import Prompt
-from app.domain.skills import SkillNote
+from app.domain.skills import CommandText, SkillNote
 from app.domain.tools import ToolCall, ToolResult
 
 MOST_MENTIONS = 10
@@ -44,6 +44,8 @@ class Expansion:
     """What was read for it."""
     news: News = field(default_factory=News)
     """Instructions that stand beside the files."""
+    granted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Rules that are approved from here on, by the skill of the tenant's that brings them."""
 
 
 Expansions: TypeAlias = Mapping[str, Expansion]
@@ -67,19 +69,17 @@ async def _expanded(
     text: str, skills: Iterable[SkillNote], state: LoopState, effects: Effects
 ) -> Expansion | None:
     texts = [text]
+    granted: Mapping[str, tuple[str, ...]] = {}
     if command := _COMMAND.fullmatch(text):
         name, arguments = command[1], (command[2] or "").strip()
-        body = (
-            await effects.servers.prompt(name, arguments)
-            if name.startswith(PREFIX)
-            else await effects.place.command(name, arguments)
-        )
-        if body is not None:
-            text = await _with_outputs(body, state, effects)
+        found = await _text_of(name, arguments, effects)
+        if found is not None:
+            granted = found.granted
+            text = await _with_outputs(found.text, state, effects)
             texts = [_told(name, arguments), text]
         elif name not in LOCAL_COMMANDS:
             texts = [_unknown(name, skills), text]
-    expansion = Expansion([])
+    expansion = Expansion([], granted=granted)
     for path in dict.fromkeys(map(_path, _MENTION.findall(text))):
         if len(expansion.read) < MOST_MENTIONS:
             await _bring(path, expansion, state, effects)
@@ -87,6 +87,13 @@ async def _expanded(
         return None
     expansion.blocks += map(_text, texts)
     return expansion
+
+
+async def _text_of(name: str, arguments: str, effects: Effects) -> CommandText | None:
+    if name.startswith(PREFIX):
+        text = await effects.servers.prompt(name, arguments)
+        return None if text is None else CommandText(text)
+    return await effects.place.command(name, arguments)
 
 
 async def _bring(path: str, expansion: Expansion, state: LoopState, effects: Effects) -> None:

@@ -166,8 +166,9 @@ def _replay(
 
 def _facts(expansion: Expansion) -> dict[str, Any]:
     facts: dict[str, Any] = {EXPANDED: expansion.blocks}
-    if files := {path: seen for read in expansion.read for path, seen in read.facts.files.items()}:
-        facts["tool"] = ToolFacts(files=files).to_json()
+    files = {path: seen for read in expansion.read for path, seen in read.facts.files.items()}
+    if learned := ToolFacts(files=files, granted=expansion.granted):
+        facts["tool"] = learned.to_json()
     if expansion.news:
         facts[BRIEFING] = expansion.news.to_json()
     return facts

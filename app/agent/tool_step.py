@@ -126,7 +126,7 @@ async def carry_out(block: ToolUseBlock, calls: Calls) -> Done:
     if (stopped := _stopped(call, spec, heard, hooks)) is not None:
         return stopped
     mode = state.run.options.permission_mode if state.run.thread else None
-    scene = Scene(state.memory.cwd, heard.verdict, may_have_run, mode)
+    scene = Scene(state.memory.cwd, heard.verdict, may_have_run, mode, _granted(state))
     decision = await effects.gate.check(call, spec, scene)
     if isinstance(decision, Deny):
         *before, denied = _denied(call, decision, state, effects)
@@ -197,6 +197,11 @@ def _closed(call: ToolCall, why: str) -> ToolResult:
         "so it was not made."
     )
     return ToolResult(text, is_error=True)
+
+
+def _granted(state: LoopState) -> tuple[str, ...]:
+    """Give the rules that skills brought which this conversation has loaded."""
+    return tuple(rule for rules in state.memory.granted.values() for rule in rules)
 
 
 async def _output(call: ToolCall, state: LoopState, effects: Effects) -> Entry:

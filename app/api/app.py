@@ -18,6 +18,7 @@ from app.api.routes import (
     runs,
     search,
     sessions,
+    skills,
     subagents,
     transcripts,
     window,
@@ -85,6 +86,7 @@ def create_api(
         window,
         search,
         audit,
+        skills,
         meta,
     ):
         app.include_router(module.router)

@@ -77,12 +77,18 @@ class Client:
         """Have something changed."""
         return self._json(self._send("PATCH", path, {}, body))
 
-    def upload(self, path: str, lines: bytes, **query: str | None) -> JsonObject:
-        """Send a file of JSON lines."""
+    def delete(self, path: str) -> None:
+        """Remove a resource."""
+        self._send("DELETE", path, {})
+
+    def upload(
+        self, path: str, data: bytes, *, kind: str = "application/x-ndjson", **query: str | None
+    ) -> JsonObject:
+        """Send a file; JSON lines, unless its `kind` says otherwise."""
         params = {name: value for name, value in query.items() if value is not None}
-        kind = {"Content-Type": "application/x-ndjson"}
+        headers = {"Content-Type": kind}
         try:
-            response = self._http.post(path, params=params, content=lines, headers=kind)
+            response = self._http.post(path, params=params, content=data, headers=headers)
         except httpx.TransportError as error:
             raise self._away(error, is_write=True) from None
         if not response.is_success:

@@ -20,6 +20,7 @@ from app.cli.run import run
 from app.cli.runs import runs
 from app.cli.screen import complain, print_line
 from app.cli.session_care import sessions
+from app.cli.skills import skills
 from app.cli.tail import tail
 from app.errors import ConfigError, RequestError
 
@@ -76,6 +77,7 @@ for use in (run, tail):
 cli.add_typer(sessions, name="sessions", rich_help_panel=_USE)
 cli.add_typer(runs, name="runs", rich_help_panel=_USE)
 cli.add_typer(actions, name="actions", rich_help_panel=_USE)
+cli.add_typer(skills, name="skills", rich_help_panel=_USE)
 cli.command(rich_help_panel=_USE)(cost)
 
 

@@ -40,6 +40,8 @@ class Scene:
     """Whether an attempt that was lost may have begun it."""
     mode: PermissionMode | None = None
     """A subagent's own mode: it counts where it is stricter than the run's."""
+    granted: tuple[str, ...] = ()
+    """Allow rules that came with the tenant's skills, since they were loaded."""
 
 
 class _Update(BaseModel):

@@ -1,7 +1,7 @@
 """What is known of a skill or a command before it is used."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -42,3 +42,21 @@ class SkillNote:
     def from_json(value: Mapping[str, Any]) -> "SkillNote":
         """Read what `to_json` wrote."""
         return SkillNote(**value)
+
+
+@dataclass(frozen=True, slots=True)
+class UploadedSkill:
+    """A skill that a tenant uploaded, as it is known before its files are."""
+
+    note: SkillNote
+    sha256: str
+    """Of its files, as hex: names the content."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandText:
+    """What the model is given for a prompt that begins with a name."""
+
+    text: str
+    granted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Rules that are approved from here on, by the skill that they come with."""

@@ -91,6 +91,8 @@ class ToolMemory:
     """Those of them whose finding a compaction took out of the conversation."""
     servers: Mapping[str, ServerPin] = field(default_factory=dict)
     """Tools of MCP servers as the session has them, by the server's name."""
+    granted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Rules that count as approved since a skill of the tenant's was loaded, by that skill."""
 
     def compacted(self) -> "ToolMemory":
         """Give the memory after a compaction, which summarises skills and findings with the rest."""
@@ -106,6 +108,7 @@ class ToolMemory:
             skills={**self.skills, **facts.skills} if facts.skills else self.skills,
             loaded=tuple(dict.fromkeys((*self.loaded, *facts.loaded))),
             servers={**self.servers, **facts.servers} if facts.servers else self.servers,
+            granted={**self.granted, **facts.granted} if facts.granted else self.granted,
         )
 
 
@@ -122,9 +125,12 @@ class ToolFacts:
     loaded: tuple[str, ...] = ()
     """Tools that the model may call from now on, since it was told all of them."""
     servers: Mapping[str, ServerPin] = field(default_factory=dict)
+    granted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Rules that are approved from now on, by the skill; in the place of what it brought before."""
 
     def __bool__(self) -> bool:
-        return any((self.cwd, self.files, self.work, self.skills, self.loaded, self.servers))
+        parts = (self.cwd, self.files, self.work, self.skills, self.loaded, self.servers)
+        return any((*parts, self.granted))
 
     def to_json(self) -> dict[str, Any]:
         """Give the form stored in the journal's private `facts` column."""
@@ -140,6 +146,8 @@ class ToolFacts:
             facts["loaded"] = self.loaded
         if self.servers:
             facts["servers"] = {name: pin.to_json() for name, pin in self.servers.items()}
+        if self.granted:
+            facts["granted"] = {name: list(rules) for name, rules in self.granted.items()}
         return facts
 
     @staticmethod
@@ -154,6 +162,7 @@ class ToolFacts:
             value.get("skills") or {},
             tuple(value.get("loaded") or ()),
             {name: ServerPin.from_json(pin) for name, pin in (value.get("servers") or {}).items()},
+            {name: tuple(rules) for name, rules in (value.get("granted") or {}).items()},
         )
 
 

@@ -1,12 +1,13 @@
 """What decides about a run's calls, but for hooks and people: its mode, its rules, its place."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from app.domain.options import AgentOptions
 from app.domain.permissions import Behavior, PermissionMode, stricter
 from app.permissions.place import Place
-from app.permissions.rules import Rules, RuleSource, compiled, parse_rule
+from app.permissions.rules import MalformedRule, Rules, RuleSource, compiled, parse_rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,14 @@ class Permissions:
         root, home = self.place.root, self.place.home
         new = [compiled(parse_rule(text), behavior, source, root=root, home=home) for text in texts]
         return replace(self, rules=Rules((*self.rules.all, *new))) if new else self
+
+    def with_granted(self, texts: Iterable[str]) -> "Permissions":
+        """Add what skills of the tenant's bring. What is no rule, as one of an older program, is none."""
+        now = self
+        for text in texts:
+            with suppress(MalformedRule):
+                now = now.with_rules("allow", [text], "skill")
+        return now
 
     def for_reading(self) -> "Permissions":
         """Give what is left without anybody's leave: calls that only read, if no rule forbids them."""

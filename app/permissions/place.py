@@ -43,6 +43,8 @@ class Place:
     real: Callable[[str], str] = _unlinked
     """Gives where an absolute path leads when links are followed. Never raises; may look at the
     disk. The path need not be normal."""
+    readable: tuple[str, ...] = ()
+    """Further folders that may be read alone."""
 
     def absolute(self, path: str, cwd: str | None) -> str:
         """Make a path absolute and normal. It may still be a link."""
@@ -62,7 +64,7 @@ class Place:
 
     def is_readable(self, forms: Iterable[str]) -> bool:
         """Say whether a path lies in one of the session's folders."""
-        return _is_in(forms, (self.root, self.home, *self.extra))
+        return _is_in(forms, (self.root, self.home, *self.extra, *self.readable))
 
 
 def is_protected(forms: Iterable[str]) -> bool:

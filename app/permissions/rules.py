@@ -10,7 +10,7 @@ from app.domain.permissions import Behavior, RuleValue
 from app.permissions.command_rules import CommandPattern
 from app.permissions.path_rules import PathPattern
 
-RuleSource = Literal["operator", "tenant", "options", "project", "local"]
+RuleSource = Literal["operator", "tenant", "options", "project", "local", "skill"]
 MAX_RULE_CHARS = 2_000
 MAX_NAME_CHARS = 200
 READING = frozenset({"Read", "Glob", "Grep"})

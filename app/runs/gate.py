@@ -65,7 +65,8 @@ class RuleGate:
 
     async def check(self, call: ToolCall, spec: ToolSpec, scene: Scene) -> Verdict:
         self._take_project_in()
-        decision = decide(call, spec, self.permissions, scene)
+        permissions = self.permissions.with_granted(scene.granted)
+        decision = decide(call, spec, permissions, scene)
         if isinstance(decision, Deny):
             return decision
         # It may have changed the rules too: what it says of this call comes first.

@@ -1,12 +1,13 @@
 """A run that is opened with its claim: its first rows commit with the POST that makes it.
 
-One whose workspace has to be read first is only claimed, and opened by its execution.
+One whose workspace, or a skill, has to be read first is only claimed, and opened by its execution.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from app.agent.command import said_by
 from app.agent.start_step import opening
 from app.agent.state import LoopState
 from app.domain.messages import Prompt
@@ -49,6 +50,11 @@ class Opened:
         )
 
 
+def _names_a_skill(prompt: Prompt) -> bool:
+    """Whether a prompt may begin with a skill's name: then the skill has to be read for it."""
+    return said_by(prompt).lstrip().startswith("/")
+
+
 def open_run(parts: Parts, lease: Lease, work: Work, prompts: Sequence[Prompt]) -> Opened:
     """Make the opening of a new session's first run. Pure but for the clock."""
     info = parts.describe(lease, work)
@@ -56,7 +62,7 @@ def open_run(parts: Parts, lease: Lease, work: Work, prompts: Sequence[Prompt]) 
     before = LoopState(info)
     now = datetime.now(UTC)
     briefing = parts.first_briefing(info, work)
-    if briefing is None:
+    if briefing is None or (briefing.skills and any(map(_names_a_skill, first))):
         return Opened((), None, work, prompts, now)
     batch = opening(first, before, parts.specs(info), parts.stamps, briefing)
     rows = new_rows(batch, lease.session_id, lease.run_id, now, first=(announcement(1),))

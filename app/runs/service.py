@@ -13,6 +13,7 @@ from app.runs.live import Hub
 from app.runs.queries import Queries
 from app.runs.servers import ServerControls
 from app.runs.sessions import Sessions
+from app.runs.skills import Skills
 from app.runs.slots import StreamSlots
 from app.runs.stored_outputs import StoredOutputs
 from app.runs.window import WindowReader
@@ -29,6 +30,7 @@ class Service:
     worker: Worker | None
     commands: Commands
     sessions: Sessions
+    skills: Skills
     actions: Actions
     controls: Controls
     servers: ServerControls

@@ -34,6 +34,7 @@ from app.store.queue import Enqueued, Host, NewRun
 from app.store.runs import RunRow, Work, find_run
 from app.store.session_lists import newest_session
 from app.store.sessions import NewSession
+from app.store.skills import uploaded_skills
 from app.store.starting import QUEUED_SEQ, new_run_row, new_session_row, start_session
 
 
@@ -124,7 +125,7 @@ class Starts:
         new = new_session(self.workspaces, session)
         options = await self.checked(caller, wish.options.over(session.options))
         run = new_run(new.id, options, wish)
-        opened = self._opened(caller, new, run)
+        opened = await self._opened(caller, new, run)
         started = await start_session(
             self.database,
             caller.tenant_id,
@@ -145,7 +146,7 @@ class Starts:
             known=opened.known(run) if opened and claim else (),
         )
 
-    def _opened(self, caller: Caller, session: NewSession, run: NewRun) -> Opened | None:
+    async def _opened(self, caller: Caller, session: NewSession, run: NewRun) -> Opened | None:
         """Open a run beforehand, in case this host gets it. None where no runs are driven."""
         if self.worker is None:
             return None
@@ -160,6 +161,7 @@ class Starts:
             run.recovery_policy,
             run.max_attempts,
             ceiling=caller.ceiling,
+            skills=await uploaded_skills(self.database, caller.tenant_id),
         )
         return open_run(self.worker.parts, lease, work, run.prompts)
 

@@ -1,7 +1,7 @@
 """The sandbox protocol: run one command behind walls."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +16,8 @@ class SessionDirs:
     """Bound at /tmp; kept between calls on this host."""
     home: Path
     """Bound at /home/agent; kept between calls on this host."""
+    readable: Mapping[str, Path] = field(default_factory=dict)
+    """Further folders, which can only be read, by where they are bound."""
 
 
 @dataclass(frozen=True, slots=True)

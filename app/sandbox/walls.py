@@ -94,6 +94,8 @@ def bwrap_arguments(
         *("--bind", str(dirs.home), _HOME),
         *("--bind", str(dirs.ws), "/workspace", "--chdir", cwd),
     ]
+    for path, folder in dirs.readable.items():
+        args += ["--ro-bind-try", str(folder), path]
     for name, value in _ENVIRONMENT.items():
         args += ["--setenv", name, value]
     return [

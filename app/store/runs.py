@@ -10,6 +10,8 @@ import orjson
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.ceiling import NO_CEILING, Ceiling
+from app.domain.skills import UploadedSkill
+from app.store import skills
 from app.store.engine import Database, sql
 from app.store.journal import Lease
 
@@ -194,17 +196,20 @@ class Work:
     """The run whose background task ended, where that began this one."""
     ceiling: Ceiling = NO_CEILING
     """What the tenant's policy forbids now."""
+    skills: Sequence[UploadedSkill] = ()
+    """What the tenant uploaded."""
 
 
 async def work_of(database: Database, tenant_id: str, run_id: str) -> Work:
     """Give what a host needs to drive a claimed run."""
     row = await database.raw.fetchrow(
-        """SELECT r.options::text, s.workspace::text, s.inherited::text, t.allow_bypass,
+        f"""SELECT r.options::text, s.workspace::text, s.inherited::text, t.allow_bypass,
              t.policy::text,
              (extract(epoch FROM clock_timestamp() - r.started_at) * 1000)::bigint AS elapsed_ms,
              extract(epoch FROM r.deadline_at - clock_timestamp())::float8 AS deadline_left_s,
              r.recovery_policy, r.max_attempts,
-             CASE WHEN r.origin = 'task-notification' THEN r.parent_run_id END AS follows
+             CASE WHEN r.origin = 'task-notification' THEN r.parent_run_id END AS follows,
+             {skills.AS_JSON.format(tenant="r.tenant_id")} AS skills
            FROM runs r JOIN sessions s ON s.tenant_id = r.tenant_id AND s.id = r.session_id
            JOIN tenants t ON t.id = r.tenant_id
            WHERE r.tenant_id = $1 AND r.id = $2""",
@@ -223,6 +228,7 @@ async def work_of(database: Database, tenant_id: str, run_id: str) -> Work:
         row["max_attempts"],
         row["follows"],
         Ceiling.from_json(orjson.loads(row["policy"])),
+        skills.decoded(row["skills"]),
     )
 
 

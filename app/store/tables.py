@@ -72,6 +72,21 @@ audit = Table(
 )
 """Who decided each call, and why; `seq` is that of the call's result. Outlives its session."""
 
+skills = Table(
+    "skills",
+    metadata,
+    Column("tenant_id", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("sha256", Text, nullable=False),
+    _json("note", "{}"),
+    _json("files", "[]"),
+    Column("archive", LargeBinary, nullable=False),
+    _time("created_at", nullable=False, default_now=True),
+    _time("updated_at", nullable=False, default_now=True),
+    ForeignKeyConstraint(["tenant_id"], ["tenants.id"]),
+)
+"""What tenants uploaded; `archive` is the files, packed, and `sha256` theirs."""
+
 api_keys = Table(
     "api_keys",
     metadata,

@@ -14,7 +14,8 @@ from app.domain.text import printable
 
 MAX_HEAD_CHARS = 16 * 1024
 _HEAD = re.compile(r"\ufeff?---[ \t]*\r?\n((?:.*\n)*?)---[ \t]*(?:\r?\n|\Z)")
-_ONE = re.compile(r"(?:[^,(]|\([^)]*\))+")
+_ONE = re.compile(r"(?:[^,(]|\([^)]*\)|\()+")
+"""A parenthesis that is not closed stays, so that who reads it sees that."""
 
 
 @dataclass(frozen=True, slots=True)

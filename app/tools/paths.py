@@ -27,6 +27,8 @@ class View:
     """Each visible folder and where it is on this host."""
     tmp: str = "/tmp"  # noqa: S108 -- inside the sandbox
     """The folder among them for what is not part of the work."""
+    readable: frozenset[str] = frozenset()
+    """Those among them in which nothing can be written."""
 
     def absolute(self, path: str, cwd: str) -> str:
         """Make a path absolute and normal. Raises `ToolFailed` for text that names no file."""
@@ -36,14 +38,22 @@ class View:
         joined = posixpath.join(cwd, path)
         return "/" + posixpath.normpath(joined).lstrip("/")
 
+    def writable(self, path: str) -> tuple[str, str]:
+        """Split a path that is to be written, as `locate` does. Raises `ToolFailed`."""
+        mount, rest = self.locate(path)
+        if mount in self.readable:
+            raise ToolFailed(f"{shown(path)} can only be read: it is part of a skill.")
+        return mount, rest
+
     def locate(self, path: str) -> tuple[str, str]:
         """Split an absolute path into its mount and the rest ("" for the mount itself)."""
         # Longest first: without a sandbox one folder may lie inside another.
         for mount in sorted(self.mounts, key=len, reverse=True):
             if path == mount or path.startswith(mount.rstrip("/") + "/"):
                 return mount, path[len(mount) :].strip("/")
+        folders = ", ".join(mount for mount in self.mounts if mount not in self.readable)
         raise ToolFailed(
-            f"{shown(path)} is outside the session's folders ({', '.join(self.mounts)}).",
+            f"{shown(path)} is outside the session's folders ({folders}).",
             wrapped=True,
         )
 

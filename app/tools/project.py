@@ -6,14 +6,15 @@ left out. Spec: loop 14.3, tools 16.
 """
 
 import posixpath
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.agent.effects import Clock
 from app.domain.briefing import Briefing, News
 from app.domain.options import SettingSource
+from app.domain.skills import CommandText
 from app.domain.text import printable
-from app.errors import ToolFailed
+from app.errors import ToolFailed, WorkspaceUnavailable
 from app.tools.encoding import decode
 from app.tools.git_state import git_state
 from app.tools.imports import imports
@@ -37,6 +38,10 @@ _CUT = f"\n\n[Only the first {MAX_FILE_BYTES // 1024} KB of this file are shown.
 _NO_ROOM = "[Not shown: the instruction files are too long together. Read it if you need it.]"
 
 
+async def _nothing() -> None:
+    """Have nothing to prepare."""
+
+
 @dataclass(slots=True)
 class Project:
     """Fits `app.agent.effects.Place`. Reads in line: a few small files."""
@@ -48,6 +53,8 @@ class Project:
     """Skills and commands."""
     sources: Collection[SettingSource] | None = None
     """None means all."""
+    prepare: Callable[[], Awaitable[None]] = _nothing
+    """Brings the files of the tenant's skills to this host. Raises `WorkspaceUnavailable`."""
     _seen_folders: set[str] = field(default_factory=set)
     """Where nothing new is expected any more."""
 
@@ -74,9 +81,17 @@ class Project:
                         reading.take(instructions)
         return News(files=reading.files)
 
-    async def command(self, name: str, arguments: str) -> str | None:
+    async def command(self, name: str, arguments: str) -> CommandText | None:
+        if self.shelf.is_uploaded(name):
+            try:
+                await self.prepare()
+            except WorkspaceUnavailable:
+                return None
         skill = self.shelf.find(name)
-        return told(skill, arguments) if skill and skill.note.for_user else None
+        if skill is None or not skill.note.for_user:
+            return None
+        granted = {skill.note.name: skill.allowed_tools} if skill.allowed_tools else {}
+        return CommandText(told(skill, arguments), granted)
 
     def _instructions(self, folder: str) -> Iterator[str]:
         return (

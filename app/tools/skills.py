@@ -1,15 +1,16 @@
-"""Skills and commands of a workspace: finding them, announcing them, loading one.
+"""Skills and commands that a run may use: finding them, announcing them, loading one.
 
 A skill is a folder `.claude/skills/NAME` with a `SKILL.md`; a command is a file
 `.claude/commands/NAME.md`, one in a folder `DIR` is called `DIR:NAME`. All of it is a stranger's:
 opened beneath the workspace, bounded in number and size, and unable to give permissions or to
-choose a model. Spec: tools 15 and 16.
+choose a model. Skills that the tenant uploaded come before those of a workspace, which cannot take
+their names; only they bring permissions. Spec: tools 15 and 16.
 """
 
 import posixpath
 import re
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from app.domain.options import SettingSource
@@ -21,6 +22,7 @@ from app.tools.frontmatter import Document, read_document
 from app.tools.substitution import substituted
 from app.tools.workspace import Workspace
 
+MANIFEST = "SKILL.md"
 MAX_FILE_BYTES = 64 * 1024
 MAX_NOTES = 100
 """Skills and commands that are announced; those beyond are loaded by name all the same."""
@@ -29,7 +31,9 @@ MAX_LOOKS = 400
 MAX_DEPTH = 4
 """Folders below `.claude/commands`."""
 MAX_DESCRIPTION_CHARS = 400
-_NAME = re.compile(r"\w[\w.-]{0,63}")
+NAME = re.compile(r"\w[\w.-]{0,63}")
+"""What a skill may be called."""
+_RULE = re.compile(r"(?:[^,\s(]|\([^)]*\)|\()+")
 T = TypeVar("T")
 _SKILLS, _COMMANDS = ".claude/skills", ".claude/commands"
 
@@ -43,6 +47,16 @@ class Skill:
     folder: str
     """Where its files stand, in the agent's view."""
     argument_hint: str | None = None
+    allowed_tools: tuple[str, ...] = ()
+    """Rules that count as approved once it is loaded. Only a tenant's own skills have them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """A skill of the tenant's, and where its files stand in the agent's view."""
+
+    note: SkillNote
+    folder: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +70,15 @@ class Shelf:
     """Skills that the run's options name; None means all. Commands are not chosen."""
     is_offered: bool = True
     """Whether the model has the tool that loads them."""
+    uploaded: Sequence[Uploaded] = ()
+    """Those of the tenant's skills that are chosen, as they are offered. They belong to no source."""
 
     def notes(self) -> tuple[SkillNote, ...]:
         """Give what there is, skills first, each by name. Never raises."""
+        found = {each.note.name: each.note for each in self.uploaded}
         if not self._is_open:
-            return ()
+            return tuple(found.values())[:MAX_NOTES]
         looks = _Looks(self.workspace)
-        found: dict[str, SkillNote] = {}
         for name in looks.names(self._path(_SKILLS)):
             if skill := self._skill(name, looks):
                 found.setdefault(skill.note.name, skill.note)
@@ -74,12 +90,30 @@ class Shelf:
     def find(self, name: str) -> Skill | None:
         """Read a skill or a command anew, by its name or a skill's second name."""
         looks = _Looks(self.workspace)
+        if own := self._named(name):
+            return self._loaded(own, looks)
         if not self._is_open:
             return None
         if found := self._skill(name, looks) or self._command(name, looks):
             return found
         others = (self._skill(folder, looks) for folder in looks.names(self._path(_SKILLS)))
         return next((skill for skill in others if skill and skill.note.other_name == name), None)
+
+    def is_uploaded(self, name: str) -> bool:
+        """Whether a name means a skill of the tenant's."""
+        return self._named(name) is not None
+
+    def _named(self, name: str) -> Uploaded | None:
+        by_name = [each for each in self.uploaded if each.note.name == name]
+        by_other_name = [each for each in self.uploaded if each.note.other_name == name]
+        return next(iter((*by_name, *by_other_name)), None)
+
+    def _loaded(self, own: Uploaded, looks: "_Looks") -> Skill | None:
+        document = looks.document(posixpath.join(own.folder, MANIFEST))
+        if document is None:
+            return None
+        skill = _made(own.note, document, own.folder)
+        return replace(skill, allowed_tools=allowed_tools(document))
 
     @property
     def _is_open(self) -> bool:
@@ -90,25 +124,17 @@ class Shelf:
 
     def _skill(self, folder_name: str, looks: "_Looks") -> Skill | None:
         is_chosen = self.chosen is None or folder_name in self.chosen
-        if not is_chosen or not _NAME.fullmatch(folder_name):
+        if not is_chosen or not NAME.fullmatch(folder_name):
             return None
         folder = self._path(_SKILLS, folder_name)
-        document = looks.document(posixpath.join(folder, "SKILL.md"))
+        document = looks.document(posixpath.join(folder, MANIFEST))
         if document is None:
             return None
-        other = document.text("name") or folder_name
-        note = SkillNote(
-            folder_name,
-            _description(document),
-            other if _NAME.fullmatch(other) and other != folder_name else None,
-            for_model=self.is_offered and not document.flag("disable-model-invocation"),
-            for_user=document.flag("user-invocable", default=True),
-        )
-        return _made(note, document, folder)
+        return _made(offered(note_of(folder_name, document), self.is_offered), document, folder)
 
     def _command(self, name: str, looks: "_Looks") -> Skill | None:
         parts = name.split(":")
-        if len(parts) > MAX_DEPTH + 1 or not all(map(_NAME.fullmatch, parts)):
+        if len(parts) > MAX_DEPTH + 1 or not all(map(NAME.fullmatch, parts)):
             return None
         path = self._path(_COMMANDS, *parts) + ".md"
         document = looks.document(path)
@@ -127,8 +153,38 @@ class Shelf:
                 name = f"{inside}:{entry}" if inside else entry
                 if entry.endswith(".md"):
                     yield name.removesuffix(".md")
-                elif _NAME.fullmatch(entry) and name.count(":") < MAX_DEPTH:
+                elif NAME.fullmatch(entry) and name.count(":") < MAX_DEPTH:
                     waiting.append(name)
+
+
+def offered(note: SkillNote, is_offered: bool) -> SkillNote:
+    """Give a skill as it is announced where the model has, or has not, the tool that loads it."""
+    return replace(note, for_model=note.for_model and is_offered)
+
+
+def note_of(folder_name: str, document: Document) -> SkillNote:
+    """Give what is announced of a skill, from its head."""
+    other = document.text("name") or folder_name
+    return SkillNote(
+        folder_name,
+        _description(document),
+        other if NAME.fullmatch(other) and other != folder_name else None,
+        for_model=not document.flag("disable-model-invocation"),
+        for_user=document.flag("user-invocable", default=True),
+    )
+
+
+def allowed_tools(document: Document) -> tuple[str, ...]:
+    """Give the rules that a skill brings: parted by commas or blanks outside of parentheses."""
+    return tuple(rule for text in document.names("allowed-tools") for rule in _RULE.findall(text))
+
+
+def manifest(data: bytes) -> Document | None:
+    """Read the text of a skill; None for one that is blank or binary."""
+    text = decode(data).text
+    if not text.strip() or "\0" in text:
+        return None
+    return read_document(printable(text.rstrip("\ufffd")))
 
 
 def told(skill: Skill, arguments: str) -> str:
@@ -161,8 +217,7 @@ class _Looks:
         return sorted(self._look(lambda: self.workspace.names(folder)) or ())
 
     def document(self, path: str) -> Document | None:
-        text = self._look(lambda: self._text(path))
-        return None if text is None else read_document(text)
+        return self._look(lambda: self._document(path))
 
     def _look(self, read: Callable[[], T]) -> T | None:
         if self.left <= 0:
@@ -173,8 +228,6 @@ class _Looks:
         except (OSError, ToolFailed):
             return None
 
-    def _text(self, path: str) -> str | None:
+    def _document(self, path: str) -> Document | None:
         with self.workspace.open(path) as file:
-            data = file.content(MAX_FILE_BYTES)
-        text = decode(data).text
-        return printable(text.rstrip("\ufffd")) if text.strip() and "\0" not in text else None
+            return manifest(file.content(MAX_FILE_BYTES))

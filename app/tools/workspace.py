@@ -49,14 +49,20 @@ class Workspace:
         all access is that user's, and new files are its own.
         """
         mounts = {"/workspace": dirs.ws, "/tmp": dirs.tmp, "/home/agent": dirs.home}  # noqa: S108 - inside the sandbox
-        return cls(View("/workspace", "/home/agent", mounts), identity=_identity(uid, gid))
+        view = View(
+            "/workspace",
+            "/home/agent",
+            {**mounts, **dirs.readable},
+            readable=frozenset(dirs.readable),
+        )
+        return cls(view, identity=_identity(uid, gid))
 
     @classmethod
     def bare(cls, dirs: SessionDirs, *, uid: int | None = None, gid: int | None = None) -> Self:
         """Give the view without a sandbox: the folders at their real paths."""
         mounts = {str(path.resolve()): path for path in (dirs.ws, dirs.tmp, dirs.home)}
         root, tmp, home = (str(path.resolve()) for path in (dirs.ws, dirs.tmp, dirs.home))
-        view = View(root, home, mounts, tmp)
+        view = View(root, home, {**mounts, **dirs.readable}, tmp, frozenset(dirs.readable))
         return cls(view, identity=_identity(uid, gid))
 
     @property
@@ -132,7 +138,7 @@ class Workspace:
         version that the change was computed from, None for a new file: if another stands
         there by now nothing is written. Links are refused. A replaced file keeps its mode.
         """
-        mount, rest = self.view.locate(path)
+        mount, rest = self.view.writable(path)
         folder, _, name = rest.rpartition("/")
         if not name:
             raise not_a_file(path, stat.S_IFDIR)
@@ -153,7 +159,7 @@ class Workspace:
 
         Missing folders are made. What stands there already, links included, is refused.
         """
-        mount, rest = self.view.locate(path)
+        mount, rest = self.view.writable(path)
         folder, _, name = rest.rpartition("/")
         root_fd = self._root(mount)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

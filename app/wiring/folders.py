@@ -2,11 +2,12 @@
 
 import logging
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from app.domain.skills import UploadedSkill
 from app.errors import ConfigError, ValidationFailed, WorkspaceUnavailable
 from app.runs.workspaces import WorkspaceRules
 from app.sandbox.bubblewrap import BubblewrapSandbox
@@ -14,6 +15,7 @@ from app.sandbox.dirs import check_reachable, make_session_dirs, session_dirs
 from app.sandbox.driver import Sandbox, SessionDirs
 from app.sandbox.programs import Programs
 from app.sandbox.unsandboxed import Unsandboxed
+from app.tools.bundle_folders import BundleFolders
 from app.tools.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -40,6 +42,8 @@ class Folders:
     rules: WorkspaceRules
     sandbox: Literal["bubblewrap", "none"]
     sandbox_uid: int
+    bundles: BundleFolders
+    """What tenants uploaded."""
 
     def root(self, placed: Placed) -> str:
         """Give the workspace's path in the agent's view."""
@@ -47,8 +51,19 @@ class Folders:
             return "/workspace"
         return str(placed.get("path") or self.sessions_dir / placed["token"] / "ws")
 
-    def place(self, placed: Placed) -> Place:
-        """Look where a session works. Raises `WorkspaceUnavailable`."""
+    def skill_folder(self, skill: UploadedSkill) -> str:
+        """Give the path of a tenant's skill in the agent's view."""
+        if self.sandbox == "bubblewrap":
+            return f"/skills/{skill.note.name}"
+        return str(self.bundles.path(skill.sha256).resolve())
+
+    def place(self, placed: Placed, skills: Iterable[UploadedSkill] = ()) -> Place:
+        """Look where a session works, and what of skills it sees. Raises `WorkspaceUnavailable`."""
+        place = self._place(placed)
+        seen = {self.skill_folder(each): self.bundles.path(each.sha256) for each in skills}
+        return replace(place, dirs=replace(place.dirs, readable=seen))
+
+    def _place(self, placed: Placed) -> Place:
         uid = self.sandbox_uid if os.geteuid() == 0 and self.sandbox == "bubblewrap" else None
         dirs = session_dirs(self.sessions_dir, placed["token"])
         if (path := placed.get("path")) is None:

@@ -15,6 +15,7 @@ from app.compaction.window import Window
 from app.domain.briefing import Briefing
 from app.domain.ceiling import OperatorRules
 from app.domain.options import AgentOptions
+from app.domain.skills import UploadedSkill
 from app.domain.tools import ToolResult, ToolSpec
 from app.domain.usage import Usage
 from app.errors import NoProvider, WorkspaceUnavailable
@@ -44,7 +45,7 @@ from app.tools.git_state import NO_REPOSITORY
 from app.tools.pages import Pages
 from app.tools.project import Project, environment
 from app.tools.shells import Shells
-from app.tools.skills import Shelf
+from app.tools.skills import Shelf, Uploaded
 from app.tools.stored_output import is_long, shortened
 from app.tools.structured_output import OutputToolbox, output_spec
 from app.tools.tool import MOST_CHARS, Beyond, Tool
@@ -54,7 +55,10 @@ from app.wiring.folders import Folders
 from app.wiring.hooks import hooked
 from app.wiring.mcp import adopting, run_servers, with_servers
 from app.wiring.permissions import disabled_tools, offered, on_offer, open_gate
+from app.wiring.skills import bring_files, chosen
 
+SKILL = "Skill"
+"""The tool that loads skills."""
 _AT_THE_OPENING = frozenset({"Setup", "SessionStart", "UserPromptSubmit"})
 """Events before a run's first message: they take time that a POST does not wait."""
 
@@ -127,7 +131,13 @@ class HostParts:
         if work.workspace["source"] != "empty" or has_servers or info.hooks & _AT_THE_OPENING:
             return None
         place = environment(self.stamps.clock, info.cwd, self._platform, NO_REPOSITORY)
-        return Briefing(place)
+        return Briefing(place, skills=tuple(each.note for each in self._skills(work, info)))
+
+    def _skills(self, work: Work, info: RunInfo) -> Sequence[UploadedSkill]:
+        if not work.skills:
+            return ()
+        disabled = disabled_tools(self.tools, on_offer(info.options, info.withheld))
+        return chosen(work.skills, info.options, is_offered=SKILL not in disabled)
 
     @property
     def _platform(self) -> str:
@@ -157,9 +167,15 @@ class HostParts:
             mode = options.permission_mode
             raise WorkspaceUnavailable(f"The permission mode {mode} is not allowed any more.")
         lease = claim.lease
-        place = self.folders.place(work.workspace)
+        skills = self._skills(work, info)
+        place = self.folders.place(work.workspace, skills)
         desk.hold_for(options.actions.hold_seconds)
-        prepared = Prepared(lambda: asyncio.to_thread(self.folders.prepare, work.workspace, place))
+
+        async def prepare() -> None:
+            await asyncio.to_thread(self.folders.prepare, work.workspace, place)
+            await bring_files(self.database, self.folders.bundles, lease.tenant_id, skills)
+
+        prepared = Prepared(prepare)
         async with AsyncExitStack() as stack:
             workspace = stack.enter_context(self.folders.workspace(place))
             previews = stack.enter_context(live_previews(self.hub, self.stamps.clock, lease))
@@ -188,7 +204,8 @@ class HostParts:
                 workspace,
                 options.setting_sources,
                 None if options.skills == "all" else options.skills,
-                is_offered="Skill" not in disabled,
+                is_offered=SKILL not in disabled,
+                uploaded=[Uploaded(s.note, self.folders.skill_folder(s)) for s in skills],
             )
 
             def toolbox(shells: Shells) -> Tools:
@@ -211,7 +228,12 @@ class HostParts:
 
             def project() -> Project:
                 return Project(
-                    workspace, self.stamps.clock, self._platform, shelf, options.setting_sources
+                    workspace,
+                    self.stamps.clock,
+                    self._platform,
+                    shelf,
+                    options.setting_sources,
+                    prepared.ready,
                 )
 
             servers = await stack.enter_async_context(

@@ -40,7 +40,9 @@ def _base(workspace: Workspace, operator: OperatorRules, ceiling: Ceiling) -> Pe
     """Give what no option of a run changes."""
     view = workspace.view
     return (
-        Permissions(place=Place(view.root, view.home, (view.tmp,), workspace.real))
+        Permissions(
+            place=Place(view.root, view.home, (view.tmp,), workspace.real, tuple(view.readable))
+        )
         .with_rules("deny", operator.denied, "operator")
         .with_rules("ask", operator.asked, "operator")
         .with_rules("allow", operator.allowed, "operator")

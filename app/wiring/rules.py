@@ -112,7 +112,7 @@ def meta(settings: Settings) -> Mapping[str, Any]:
         "wire": {"claude_code_version": f"{version()} (Treadle)", "claude_agent_sdk": SDK_VERSION},
         "features": [
             *("runs", "sessions", "fork", "rewind", "continue", "export", "import", "search"),
-            *("sse", "previews", "cancel", "compact", "actions", "mcp", "hooks"),
+            *("sse", "previews", "cancel", "compact", "actions", "mcp", "hooks", "skills"),
         ],
         "sandbox": settings.sandbox,
         "models": {

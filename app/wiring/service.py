@@ -32,6 +32,7 @@ from app.runs.relay import open_relay
 from app.runs.servers import ServerControls
 from app.runs.service import Service
 from app.runs.sessions import Sessions
+from app.runs.skills import Skills
 from app.runs.slots import StreamSlots
 from app.runs.stored_outputs import StoredOutputs
 from app.runs.window import WindowReader
@@ -45,6 +46,7 @@ from app.store.bus import Bus, open_bus
 from app.store.engine import Database
 from app.store.queue import Host
 from app.tools.builtin import BUILTIN_TOOLS
+from app.tools.bundle_folders import BundleFolders
 from app.tools.custom import installed_tools
 from app.tools.decoder import Decoder
 from app.tools.pages import Pages
@@ -105,7 +107,12 @@ async def open_service(
             settings.workspace.allowed_roots, settings.workspace.allow_root_owned
         )
         folders = Folders(
-            sessions_dir, programs, rules, settings.sandbox, settings.workspace.sandbox_uid
+            sessions_dir,
+            programs,
+            rules,
+            settings.sandbox,
+            settings.workspace.sandbox_uid,
+            BundleFolders(_open_folder(folder / "skills")),
         )
         tools = _all_tools(extra_tools)
         agents = agent_rules(settings, providers)
@@ -177,6 +184,7 @@ async def open_service(
             worker=worker,
             commands=commands,
             sessions=Sessions(database, hub, policy, rules),
+            skills=Skills(database),
             actions=Actions(database, hub, bus, worker, policy, input_check(tools)),
             controls=controls,
             servers=servers,

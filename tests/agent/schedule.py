@@ -23,6 +23,7 @@ from app.domain.briefing import Briefing, News
 from app.domain.journal import Batch, Entry, ServiceEvent
 from app.domain.messages import Prompt, WorkerShuttingDownMessage, parse_message
 from app.domain.model import ModelRequest, ModelResponse, StreamPart
+from app.domain.skills import CommandText
 from app.errors import LeaseLost, ModelOverloaded
 from app.runs.activity import Activity, watched
 from app.runs.ownership import Ownership
@@ -116,8 +117,8 @@ class DicePlace:
         name = self.chance.choice(("/workspace/sub/a", "/workspace/sub/b", ""))
         return News() if not name or name in known.files else News(files={name: "of the folder"})
 
-    async def command(self, name: str, arguments: str) -> str | None:
-        return f"{name}: {arguments}" if self.chance.random() < 0.5 else None
+    async def command(self, name: str, arguments: str) -> CommandText | None:
+        return CommandText(f"{name}: {arguments}") if self.chance.random() < 0.5 else None
 
 
 @dataclass(slots=True)

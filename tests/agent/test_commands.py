@@ -1,6 +1,6 @@
 """Commands: those of a workspace that become prompts, and those that the service carries out."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import orjson
 import pytest
@@ -9,9 +9,11 @@ from app.agent.command import LocalCommand, local_command
 from app.agent.expansion import MOST_MENTIONS
 from app.domain.briefing import Briefing, News
 from app.domain.messages import ConversationReset, Prompt, UserMessage
+from app.domain.permissions import Scene
 from app.domain.skills import SkillNote
 from app.domain.tools import FileSeen, ToolCall, ToolFacts, ToolMemory, ToolResult, ToolSpec
 from app.domain.work_items import WorkItem
+from app.permissions.decision import Allow, Verdict
 from tests.fakes.effects import (
     Journal,
     ScriptedModel,
@@ -26,6 +28,19 @@ from tests.fakes.effects import (
     run_info,
     text,
 )
+
+
+@dataclass
+class RecordingGate:
+    """Allows all, and remembers what it was told of skills."""
+
+    granted: list[tuple[str, ...]] = field(default_factory=list)
+
+    async def check(self, call: ToolCall, spec: ToolSpec, scene: Scene) -> Verdict:
+        del call, spec
+        self.granted.append(scene.granted)
+        return Allow(None)
+
 
 DONE = response(text("done"))
 SHIP = SkillNote("docs:ship", "Ship it", is_command=True)
@@ -89,6 +104,21 @@ async def test_a_command_of_the_workspace_is_given_to_the_model_as_its_text() ->
     assert "<command-args>it all</command-args>" in named
     shown = [m.message.content for m in journal.messages() if isinstance(m, UserMessage)]
     assert shown == ["/docs:ship  it all "]
+
+
+@pytest.mark.requirement("skill:grants")
+async def test_what_a_users_skill_allows_is_known_to_every_host_until_a_clear() -> None:
+    model = ScriptedModel([DONE, response(call("a")), DONE])
+    rules = {"ship": ("Bash(make *)", "Read")}
+    place = replace(PLACE, granted=rules)
+    journal = await asked(model, "/docs:ship it", place=place)
+    gate = RecordingGate()
+    world = replace(effects(model, prompts=[prompt("and now?")], place=PLACE), gate=gate)
+    await play(world, run_info("run_2"), journal)
+    assert journal.state(run_info("run_3")).memory.granted == rules
+    assert gate.granted == [rules["ship"]]
+    await asked(model, "/clear", journal)
+    assert journal.state(run_info("run_4")).memory.granted == {}
 
 
 @pytest.mark.requirement("command:unknown")

@@ -56,6 +56,26 @@ async def test_options_reach_the_run(treadle: Run, service: Host) -> None:
     assert "haiku" in options["model"]
 
 
+async def test_skills_are_added_from_a_folder_shown_and_deleted(
+    treadle: Run, tmp_path: Path
+) -> None:
+    folder = tmp_path / "review"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nallowed-tools: Read\n---\nLook at it.")
+    (folder / "bin/run.sh").write_text("echo")
+    added = await treadle("skills", "add", str(folder))
+    assert added.status == 0, added.err
+    assert "bin/run.sh (4 bytes)" in added.out
+    listed = json.loads((await treadle("skills", "--json")).out)
+    assert [(each["name"], each["description"]) for each in listed] == [("review", "Look at it.")]
+    (folder / "link").symlink_to("/etc/passwd")
+    refused = await treadle("skills", "add", str(folder))
+    assert (refused.status, "is a link" in refused.err) == (2, True)
+    assert (await treadle("skills", "delete", "review")).status == 0
+    gone = await treadle("skills", "show", "review")
+    assert "There is no such skill" in gone.err
+
+
 async def test_what_could_come_next_is_printed_after_the_result(treadle: Run) -> None:
     done = await treadle("run", "--suggest", scripted({"text": "ok"}, {"text": "Now the tests."}))
     assert done.status == 0, done.err

@@ -40,6 +40,7 @@ from app.domain.model import (
 from app.domain.notices import PromptSuggestionMessage, RateLimitEvent, ToolProgressMessage
 from app.domain.options import AgentOptions
 from app.domain.permissions import Scene
+from app.domain.skills import CommandText
 from app.domain.tasks import TaskEnd
 from app.domain.thinking import Abilities
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
@@ -315,6 +316,8 @@ class ToldPlace:
     beside: Mapping[str, News] = field(default_factory=dict)
     """What is found beside a file, by its path."""
     commands: Mapping[str, str] = field(default_factory=dict)
+    granted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What any command brings of rules."""
 
     async def look(self, known: Briefing, cwd: str) -> Briefing:  # noqa: ARG002 - the seam's signature
         return self.briefing
@@ -322,9 +325,11 @@ class ToldPlace:
     async def near(self, paths: Iterable[str], known: Briefing) -> News:  # noqa: ARG002 - as above
         return next((self.beside[path] for path in paths if path in self.beside), News())
 
-    async def command(self, name: str, arguments: str) -> str | None:
+    async def command(self, name: str, arguments: str) -> CommandText | None:
         text = self.commands.get(name)
-        return None if text is None else text.replace("$ARGUMENTS", arguments)
+        if text is None:
+            return None
+        return CommandText(text.replace("$ARGUMENTS", arguments), self.granted)
 
 
 @dataclass(slots=True)

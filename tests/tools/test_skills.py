@@ -9,7 +9,7 @@ import pytest
 
 from app.domain.options import SettingSource
 from app.domain.skills import SkillNote
-from app.tools.skills import MAX_DESCRIPTION_CHARS, MAX_NOTES, Shelf
+from app.tools.skills import MAX_DESCRIPTION_CHARS, MAX_NOTES, Shelf, Uploaded
 from tests.tools.desk import Desk, text_of
 from tests.tools.folder import Folder
 from tests.tools.test_walls_of_files import outside
@@ -80,6 +80,26 @@ def test_options_choose_skills_and_leave_commands(
     desk.put(".claude/commands/c.md", "C")
     assert notes(desk, sources=sources, chosen=chosen).keys() == expected
     assert (Shelf(desk.workspace, sources, chosen).find("a") is not None) == ("a" in expected)
+
+
+@pytest.mark.requirement("skill:uploaded")
+def test_a_workspace_cannot_take_the_name_of_an_uploaded_skill(desk: Desk) -> None:
+    desk.put("own/SKILL.md", "---\nallowed-tools: Write\n---\nThe tenant's.")
+    desk.put(f"{SKILLS}/review/SKILL.md", "---\nallowed-tools: Bash\n---\nA stranger's.")
+    desk.put(f"{SKILLS}/audit/SKILL.md", "---\nname: review\nallowed-tools: Bash\n---\nOther.")
+    own = Uploaded(SkillNote("review", "The tenant's", "check"), "/workspace/own")
+    shelf = Shelf(desk.workspace, uploaded=[own])
+    assert [note.description for note in shelf.notes()] == ["The tenant's", "Other."]
+    found = {name: shelf.find(name) for name in ("review", "check", "audit")}
+    assert [skill and skill.body for skill in found.values()] == ["The tenant's."] * 2 + ["Other."]
+    assert [skill and skill.allowed_tools for skill in found.values()] == [
+        ("Write",),
+        ("Write",),
+        (),
+    ]
+    alone = Shelf(desk.workspace, sources=[], uploaded=[own])
+    assert [note.name for note in alone.notes()] == ["review"]
+    assert alone.find("review") is not None
 
 
 @pytest.mark.requirement("skill:hostile")

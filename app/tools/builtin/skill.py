@@ -3,10 +3,10 @@
 import difflib
 import hashlib
 
-from app.domain.tools import ToolFacts, ToolResult
+from app.domain.tools import JsonValue, ToolFacts, ToolResult
 from app.errors import ToolFailed
 from app.tools.paths import shown
-from app.tools.skills import told
+from app.tools.skills import Skill, told
 from app.tools.tool import ToolContext, ToolInput, tool
 
 
@@ -38,16 +38,26 @@ async def skill_tool(given: SkillInput, context: ToolContext) -> ToolResult:
     text = told(skill, (given.args or "").strip())
     digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
     known = context.memory.skills.get(name)
-    done = {"success": True, "commandName": name}
+    done: dict[str, JsonValue] = {"success": True, "commandName": name}
+    if skill.allowed_tools:
+        done["allowedTools"] = list(skill.allowed_tools)
+    granted = _granted(skill, context)
     if known == digest:
-        return ToolResult(f"{name} is loaded already: its text stands above.", structured=done)
+        text = f"{name} is loaded already: its text stands above."
+        return ToolResult(text, structured=done, facts=ToolFacts(granted=granted))
     again = " It was loaded before; this text counts from here on." if known else ""
     return ToolResult(
         f"Launching skill: {name}.{again}",
         structured=done,
-        facts=ToolFacts(skills={name: digest}),
+        facts=ToolFacts(skills={name: digest}, granted=granted),
         notes=(text,),
     )
+
+
+def _granted(skill: Skill, context: ToolContext) -> dict[str, tuple[str, ...]]:
+    """Give what is approved from now on, if that is not as it was: less takes back what was more."""
+    name, rules = skill.note.name, skill.allowed_tools
+    return {} if context.memory.granted.get(name, ()) == rules else {name: rules}
 
 
 def _unknown(name: str, context: ToolContext) -> ToolFailed:
