@@ -55,7 +55,7 @@ def after_failure(
     if spent.is_over_budget:
         return state.after(budget_spent(spent, effects, ledger)), 0.0
     if trigger is not None and fallback is not None:
-        facts = {OUTPUT_FACT: "retracted"} if retracts_output and _wants_output(state) else None
+        facts = {OUTPUT_FACT: "retracted"} if retracts_output else None
         told = _fallback(trigger, fallback, state, effects, facts)
         return state.after(Batch((told,), ledger)), 0.0
     attempt = len(failures)
@@ -156,10 +156,6 @@ def retry_entry(
             error=error.category,
         )
     )
-
-
-def _wants_output(state: LoopState) -> bool:
-    return state.run.options.output_format is not None
 
 
 def _fallback(

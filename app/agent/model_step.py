@@ -61,7 +61,7 @@ async def ask_model(state: LoopState, effects: Effects) -> AsyncGenerator[Advanc
     request = build_request(state, effects)
     started = effects.clock.monotonic()
     effects.previews.requesting()
-    watch = OutputWatch()
+    watch = OutputWatch() if state.run.options.output_format else None
     try:
         response = await _respond(request, effects, watch)
     except ModelError as error:
@@ -70,7 +70,9 @@ async def ask_model(state: LoopState, effects: Effects) -> AsyncGenerator[Advanc
             told = state.after(Batch(limit))
             yield told
             state = told.state
-        failed, wait_s = after_failure(error, cost, state, effects, retracts_output=watch.is_whole)
+        failed, wait_s = after_failure(
+            error, cost, state, effects, retracts_output=watch is not None and watch.is_whole
+        )
         yield failed
         if wait_s:
             await effects.clock.sleep(wait_s)
@@ -158,7 +160,9 @@ def _ended_empty(state: LoopState, effects: Effects) -> Batch:
     return Batch((note_entry(MISSING_TEXT, state, effects, is_synthetic=True, facts=facts),))
 
 
-async def _respond(request: ModelRequest, effects: Effects, watch: OutputWatch) -> ModelResponse:
+async def _respond(
+    request: ModelRequest, effects: Effects, watch: OutputWatch | None
+) -> ModelResponse:
     message_id = None
     async with aclosing(effects.model.stream(request)) as parts:
         try:
@@ -167,7 +171,8 @@ async def _respond(request: ModelRequest, effects: Effects, watch: OutputWatch) 
                     effects.previews.complete()
                     return part
                 message_id = part.message_id
-                watch.feed(part.event)
+                if watch is not None:
+                    watch.feed(part.event)
                 effects.previews.publish(part)
         except BaseException as error:
             if message_id is not None:
