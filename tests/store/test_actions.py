@@ -1,0 +1,156 @@
+"""Actions in the tables: opened under the fence, settled once, and what a run that waits is worth."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.domain.actions import Request
+from app.errors import LeaseLost
+from app.store import actions, cancels, queue
+from app.store.engine import Database
+from app.store.queue import Claim
+from app.store.settling import expire_due, resolve_action
+from app.store.waiting import hold_sessions_of
+from tests.store.seeds import TENANT, A, B, begun, dump, rows
+
+ALLOW = {"behavior": "allow"}
+
+
+def request(call_id: str = "toolu_1", sha256: bytes = b"x", **fields: Any) -> Request:
+    return replace(
+        Request("permission", call_id, "Bash", sha256, {"input": {}}, 60, "deny"), **fields
+    )
+
+
+async def asked(database: Database, claim: Claim, action_id: str = "act_1", **fields: Any) -> str:
+    await actions.open_action(database, claim.lease, action_id, request(**fields))
+    return action_id
+
+
+async def answer(database: Database, claim: Claim, action_id: str = "act_1") -> None:
+    lease = claim.lease
+    async with database.begin() as connection:
+        await hold_sessions_of(connection, TENANT, [lease.run_id])
+        await resolve_action(
+            connection, TENANT, lease.session_id, lease.run_id, action_id, answer=ALLOW, by="key_1"
+        )
+
+
+async def run_of(database: Database) -> tuple[str, bool]:
+    (run,) = await rows(database, "SELECT status, is_parked FROM runs")
+    return run["status"], run["is_parked"]
+
+
+async def test_a_run_that_is_let_go_is_claimed_once_it_is_answered(database: Database) -> None:
+    claim = await begun(database)
+    action = await asked(database, claim)
+    await actions.tell_waits(database, claim.lease, waits=True, action_ids=[action])
+    await actions.park(database, claim.lease, [action])
+    assert await run_of(database) == ("requires_action", True)
+    assert await queue.claim(database, B) is None
+    await answer(database, claim)
+    assert await run_of(database) == ("queued", False)
+    taken = await queue.claim(database, B)
+    assert taken is not None
+    assert (taken.has_waited, taken.was_lost, taken.stalled_attempts) == (True, False, 0)
+    assert await run_of(database) == ("running", False)
+
+
+@pytest.mark.parametrize("what", ["answer", "cancel"])
+async def test_what_comes_just_before_a_run_is_let_go_keeps_it_claimable(
+    database: Database, what: str
+) -> None:
+    claim = await begun(database)
+    action = await asked(database, claim)
+    if what == "answer":
+        await answer(database, claim)
+    else:
+        async with database.begin() as connection:
+            await cancels.request_cancel(connection, TENANT, claim.lease.run_id, None)
+    await actions.park(database, claim.lease, [action])
+    taken = await queue.claim(database, B)
+    assert taken is not None
+    assert (taken.has_waited, taken.is_cancelled) == (True, what == "cancel")
+
+
+async def test_of_an_answer_and_a_run_that_is_let_go_at_once_neither_is_missed(
+    database: Database,
+) -> None:
+    for number in range(12):
+        claim = await begun(database)
+        action = await asked(database, claim, f"act_{number}")
+        await asyncio.gather(
+            actions.park(database, claim.lease, [action]), answer(database, claim, action)
+        )
+        taken = await queue.claim(database, A)
+        assert taken is not None
+        assert taken.lease.run_id == claim.lease.run_id
+
+
+async def test_while_another_thing_is_asked_the_run_still_waits(database: Database) -> None:
+    claim = await begun(database)
+    both = [await asked(database, claim, f"act_{n}", call_id=f"toolu_{n}") for n in (1, 2)]
+    await actions.park(database, claim.lease, both)
+    await answer(database, claim, "act_1")
+    assert await run_of(database) == ("requires_action", False)  # it takes the one, then waits
+    await answer(database, claim, "act_2")
+    assert await run_of(database) == ("queued", False)
+
+
+async def test_who_lost_the_session_can_neither_ask_nor_take_an_answer(database: Database) -> None:
+    claim = await begun(database)
+    await asked(database, claim)
+    await answer(database, claim)
+    stale = replace(claim, lease=replace(claim.lease, epoch=claim.lease.epoch - 1))
+    before = await dump(database)
+    for write in (
+        asked(database, stale, "act_2", call_id="toolu_2"),
+        actions.use_answer(database, stale.lease, "act_1"),
+        actions.tell_waits(database, stale.lease, waits=True, action_ids=[]),
+        actions.withdraw_pending(database, stale.lease),
+    ):
+        with pytest.raises(LeaseLost):
+            await write
+    await actions.park(database, stale.lease, ["act_1"])
+    assert await dump(database) == before
+
+
+async def test_another_input_withdraws_what_was_asked_before(database: Database) -> None:
+    claim = await begun(database)
+    await asked(database, claim)
+    await asked(database, claim, "act_2", sha256=b"y")
+    found = await rows(database, "SELECT id, status FROM actions ORDER BY id")
+    assert [row["status"] for row in found] == ["withdrawn", "pending"]
+    newest = await actions.newest_of_call(database, claim.lease, "toolu_1")
+    assert newest is not None
+    assert (newest.id, newest.answer) == ("act_2", None)
+
+
+async def test_what_nobody_answers_expires_by_the_databases_clock_once(database: Database) -> None:
+    claim = await begun(database)
+    action = await asked(database, claim)
+    await actions.park(database, claim.lease, [action])
+    assert await expire_due(database) == []
+    await database.raw.execute("UPDATE actions SET expires_at = clock_timestamp()")
+    settled = await asyncio.gather(*(expire_due(database) for _ in range(3)))
+    again = await expire_due(database)
+    assert len([due for some in (*settled, again) for due in some]) == 1
+    found = await actions.find_open(database, claim.lease, action)
+    assert found.answer is not None
+    assert (found.status, found.answer.is_expired, found.answer.ends_run) == (
+        "expired",
+        True,
+        False,
+    )
+    assert await run_of(database) == ("queued", False)
+
+
+async def test_a_run_that_is_let_go_comes_back_at_its_deadline(database: Database) -> None:
+    claim = await begun(database)
+    action = await asked(database, claim)
+    await actions.park(database, claim.lease, [action])
+    await database.raw.execute("UPDATE runs SET deadline_at = clock_timestamp()")
+    await expire_due(database)
+    assert await queue.claim(database, B) is not None
