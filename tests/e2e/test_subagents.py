@@ -16,7 +16,7 @@ from tests.fakes.messages_api import MessagesApi
 from tests.hosts import Host, environment, host, host_process
 from tests.runs.prompts import finished, messages, scripted, start
 from tests.runs.sse import frames, read_to_end
-from tests.store.seeds import opened
+from tests.store.seeds import opened, until
 
 Json = dict[str, Any]
 HELPER: Json = {"description": "helps", "prompt": "You are HELPER."}
@@ -159,4 +159,32 @@ async def test_a_host_that_dies_leaves_a_subagent_that_another_host_goes_on_with
         said = json.dumps((await b.client.get(path)).json()["data"])
         assert '"content": "once"' in said
         assert "its effect is unknown" in said
+        await check_session(database, run["session_id"])
+
+
+@pytest.mark.requirement("loop:subagent-permissions")
+async def test_a_run_whose_subagents_wait_for_people_waits_as_a_row_and_goes_on(
+    service: Host, database_url: str
+) -> None:
+    client = service.client
+    child = agent(bash("touch b.txt"), {"text": "told"})
+    options = {**OPTIONS, "allowed_tools": [], "actions": {"permissions": "ask", "hold_seconds": 0}}
+    command = {"tool": "Write", "input": {"file_path": "/workspace/a.txt", "content": "a"}}
+    steps = ([child, agent(command, {"text": "told"})], {"text": "fine"})
+    run = await start(client, scripted(*steps), **options)
+
+    async def waits() -> bool:
+        found = (await client.get(f"/v1/runs/{run['id']}")).json()
+        return bool(found["status"] == "requires_action")
+
+    await until(waits, within_s=10)
+    path = f"/v1/sessions/{run['session_id']}/actions"
+    pending = (await client.get(path, params={"status": "pending"})).json()["data"]
+    assert sorted(action["permission"]["tool_name"] for action in pending) == ["Bash", "Write"]
+    for action in pending:
+        await client.post(f"/v1/actions/{action['id']}/resolve", json={"behavior": "allow"})
+    ended = await finished(client, run["id"])
+    assert ended["result"]["text"] == "fine"
+    assert [s["status"] for s in await subagents(client, run["session_id"])] == ["completed"] * 2
+    async with opened(database_url) as database:
         await check_session(database, run["session_id"])
