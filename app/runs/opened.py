@@ -1,6 +1,7 @@
 """A run that is opened with its claim: its first rows commit with the POST that makes it.
 
-One whose workspace, or a skill, has to be read first is only claimed, and opened by its execution.
+One whose workspace has to be read first, or whose prompt is a command, is only claimed, and opened by
+its execution.
 """
 
 from collections.abc import Sequence
@@ -50,8 +51,8 @@ class Opened:
         )
 
 
-def _names_a_skill(prompt: Prompt) -> bool:
-    """Whether a prompt may begin with a skill's name: then the skill has to be read for it."""
+def _names_a_command(prompt: Prompt) -> bool:
+    """Whether a prompt may begin with a command's name: then it has to be looked up, or carried out."""
     return said_by(prompt).lstrip().startswith("/")
 
 
@@ -62,7 +63,7 @@ def open_run(parts: Parts, lease: Lease, work: Work, prompts: Sequence[Prompt]) 
     before = LoopState(info)
     now = datetime.now(UTC)
     briefing = parts.first_briefing(info, work)
-    if briefing is None or (briefing.skills and any(map(_names_a_skill, first))):
+    if briefing is None or any(map(_names_a_command, first)):
         return Opened((), None, work, prompts, now)
     batch = opening(first, before, parts.specs(info), parts.stamps, briefing)
     rows = new_rows(batch, lease.session_id, lease.run_id, now, first=(announcement(1),))

@@ -344,3 +344,22 @@ async def test_kinds_of_subagents_that_a_workspace_describes_can_only_take_away(
     without = await twins.run(prompt, await twins.session(folder), setting_sources=[])
     assert without["permission_denials"] == []
     assert "- checker" not in json.dumps(twins.api.bodies()[-1]["tools"])
+
+
+@pytest.mark.requirement("command:local")
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [("/cost", "This session cost $0 "), ("/context", "tokens ("), ("/clear", "")],
+)
+async def test_a_new_session_may_begin_with_a_command(twins: Twins, words: str, says: str) -> None:
+    run = await twins.run(words)
+    assert (says in run["result"]["text"], run["num_turns"]) == (True, 0)
+    shown = await messages(twins.hosts[0].client, run["session_id"])
+    assert shown[-1]["local_command"] == words.removeprefix("/")
+    assert twins.api.bodies() == []
+
+
+@pytest.mark.requirement("command:unknown")
+async def test_a_new_session_that_begins_with_an_unknown_command_says_so(twins: Twins) -> None:
+    await twins.run("/nosuch")
+    assert "/cost." in texts(twins.api.bodies()[0]["messages"][0])[-2]
