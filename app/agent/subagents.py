@@ -8,8 +8,8 @@ attempt began: it is driven on from there.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, TypeAlias
@@ -56,6 +56,8 @@ class Tree:
     """On each depth: a thread waits for those below it only, so none waits in a circle."""
     _moving: dict[str, int] = field(default_factory=dict)
     """What can move in each thread, by call: its open calls, or its next request. "": the main one."""
+    _queued: int = 0
+    """Subagents that wait for a place."""
 
     @staticmethod
     def of(state: LoopState, effects: Effects, drive: Drive) -> "Tree":
@@ -81,15 +83,28 @@ class Tree:
 
     def _tell(self) -> None:
         main = self._moving.get("", 0)
-        self.desk.expects(main + sum(n - 1 for key, n in self._moving.items() if key))
+        below = sum(n - 1 for key, n in self._moving.items() if key)
+        self.desk.expects(main + below - self._queued)
 
     @property
     def is_over_budget(self) -> bool:
         return self.budget_usd is not None and self.spent_usd >= self.budget_usd
 
-    def slot(self, depth: int) -> asyncio.Semaphore:
-        """Give the places on a depth."""
-        return self.slots.setdefault(depth, asyncio.Semaphore(self.limits.at_once))
+    @asynccontextmanager
+    async def place(self, depth: int) -> AsyncIterator[None]:
+        """Wait for a place on a depth, and hold it. Who waits here keeps no run from waiting."""
+        slot = self.slots.setdefault(depth, asyncio.Semaphore(self.limits.at_once))
+        self._queued += 1
+        self._tell()
+        try:
+            await slot.acquire()
+        finally:
+            self._queued -= 1
+            self._tell()
+        try:
+            yield
+        finally:
+            slot.release()
 
     def take(self, rows: Sequence[LedgerRow]) -> None:
         """Count what a subagent has spent."""
@@ -125,7 +140,7 @@ class Spawn:
     async def run(self) -> Spawned:
         """Begin the subagent, or go on with it; give what came of it."""
         if (child := self.state.threads.get(self.call.id)) is not None:
-            async with self.tree.slot(_thread(child).depth):
+            async with self.tree.place(_thread(child).depth):
                 return await self._drive(child)
         try:
             return await self._begin()
@@ -134,7 +149,7 @@ class Spawn:
 
     async def _begin(self) -> Spawned:
         facts = launch_facts(self.call, self.state, self.effects)
-        async with self.tree.slot(facts["depth"]):
+        async with self.tree.place(facts["depth"]):
             if self.tree.is_over_budget:
                 raise CannotLaunch(BUDGET_TEXT)
             if self.tree.spawned >= self.tree.limits.a_run:

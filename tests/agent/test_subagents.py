@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from app.agent.effects import AgentLimits
+from app.agent.effects import AgentLimits, NoDesk
 from app.agent.finish_step import interrupted
 from app.agent.launch import BUDGET_TEXT
 from app.agent.loop import run_agent
@@ -413,3 +413,28 @@ async def test_hooks_are_asked_of_its_begin_and_its_end_and_may_send_it_back() -
     assert b"Look again." in b"".join(second.messages[-1].blocks)
     assert "found it" in answer(journal, "A")
     assert "too soon" not in answer(journal, "A")
+
+
+async def test_what_keeps_a_run_from_waiting_for_people_is_what_can_move() -> None:
+    class Counting(NoDesk):
+        def __init__(self) -> None:
+            self.said: list[int] = []
+
+        def expects(self, calls: int) -> None:
+            self.said.append(calls)
+
+    scripts = {
+        "main": [response(agent("A", "a"), agent("B", "b")), DONE],
+        "a": [response(call("a1"), call("a2"), call("a3")), DONE],
+        "b": [DONE],
+    }
+    tools, desk = ScriptedToolbox(held={"a1", "a2", "a3"}), Counting()
+    world, _ = threads(scripts, tools=tools, limits=AgentLimits(at_once=1))
+    playing = asyncio.create_task(played(replace(world, desk=desk)))
+    for call_id in ("a1", "a2", "a3"):
+        await tools.until("start", call_id)
+    assert desk.said[-1] == 3  # its calls; B has no place yet
+    for call_id in ("a1", "a2", "a3"):
+        tools.let(call_id)
+    await playing
+    assert desk.said[-1] == 0
