@@ -44,7 +44,7 @@ test-compat: setup ## parse every message with the Claude Agent SDK's own parser
 	$(BIN)/python tests/compat/run.py
 
 test-user: setup ## the demo and the platform's tests, as an ordinary user when this is root
-	$(BIN)/python tests/platform_user.py -- .venv/bin/python -m pytest -m platform
+	$(BIN)/python tests/platform_user.py -- .venv/bin/python -m pytest -m platform -n 3 --dist loadfile
 	$(BIN)/python tests/platform_user.py -- .venv/bin/python scripts/demo.py
 
 bench: setup ## measure against the floor

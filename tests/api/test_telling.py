@@ -124,7 +124,7 @@ async def test_a_quick_call_is_not_told_of(stage: Stage) -> None:
 @pytest.mark.requirement("wire:status")
 async def test_each_try_of_a_request_is_announced_before_its_first_event(stage: Stage) -> None:
     step = {"text": "late", "delay": 0.3, "chunk_delay": 0.05}
-    failing = {**step, "http": 529, "times": 1, "retry_after": 0.01}
+    failing = {**step, "http": 529, "times": 1, "retry_after": 0.5}
     run = await start(stage.client, scripted(failing))
     frames = await read(stage.client, run, "all")
     told = [frame.body for frame in frames if frame.event == "preview"]
@@ -224,7 +224,7 @@ async def test_a_budget_that_is_nearly_spent_is_told_in_the_log(stage: Stage) ->
 async def test_the_log_says_when_a_request_is_made_again_and_which_files_were_changed(
     stage: Stage,
 ) -> None:
-    failing = {"http": 529, "error": "overloaded_error", "times": 1, "retry_after": 0.01}
+    failing = {"http": 529, "error": "overloaded_error", "times": 1, "retry_after": 0.5}
     write = {"tool": "Write", "input": {"file_path": "a/new.txt", "content": "x"}}
     unread = {
         "tool": "Edit",

@@ -55,7 +55,7 @@ async def test_an_approval_given_ten_minutes_later_after_a_kill_runs_the_call_on
                 assert again["id"] == action["id"]  # the same question, not another one
                 assert (await answer(b.client, action, behavior="allow")).status_code == 200
             ended = await finished(b.client, run["id"])
-            assert (ended["result_subtype"], ended["attempt"]) == ("success", 2)
+            assert (ended["result_subtype"], ended["attempt"] >= 2) == ("success", True)
             assert [r["content"] for r in results(await log(b.client, run))] == ["1"]
             await check_session(database, run["session_id"])
             (used,) = await rows(database, "SELECT status, used_at IS NULL AS lies FROM actions")

@@ -49,7 +49,8 @@ def hook_script_of(lines: Sequence[Line]) -> HookScript:
             case {"request": {"subtype": "hook_callback", "hook_event_name": str() as event}}:
                 said.setdefault(event, []).append(_said(answers.get(line["request_id"])))
     settings = (ast.literal_eval(o["settings"]) for o in lines[0]["options"] if "settings" in o)
-    return HookScript(registered, said, next(settings, None))
+    commands = (text for text in settings if "hooks" in json.loads(text))
+    return HookScript(registered, said, next(commands, None))
 
 
 def told_in_trace(line: Line) -> Json:

@@ -26,6 +26,7 @@ _SAME_HERE = frozenset(
     {
         "agents",
         "allowed_tools",
+        "disallowed_tools",
         "fallback_model",
         "forward_subagent_text",
         "include_hook_events",
@@ -218,8 +219,16 @@ def _literal(text: str) -> Any:  # any value
     return ast.literal_eval(Plain().visit(ast.parse(text, mode="eval")))
 
 
+def _ask_rules(settings: str | None) -> dict[str, list[str]]:
+    """Give as our option what a recording's settings file wants asked."""
+    told = json.loads(ast.literal_eval(settings)) if settings else {}
+    rules = told.get("permissions", {})
+    return {"ask_tools": list(rules["ask"])} if "ask" in rules else {}
+
+
 def _start(literals: Mapping[str, str]) -> Start:
     given = dict(literals)
+    asked = _ask_rules(given.get("settings"))
     has_server = given.pop("mcp_servers", None) is not None  # an object: it has no literal
     for name in _MEANS_NOTHING_HERE:
         given.pop(name, None)
@@ -234,7 +243,7 @@ def _start(literals: Mapping[str, str]) -> Start:
     tools = [*rules, *(STAND_INS if has_server else ())]
     limits = {"max_turns": None, "max_budget_usd": None}
     return Start(
-        {**limits, **options, "allowed_tools": tools},
+        {**limits, **options, **asked, "allowed_tools": tools},
         re.sub("[<>]", "", resume) if resume else None,
         is_fork,
         is_continued,
