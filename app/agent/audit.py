@@ -1,11 +1,15 @@
 """What the audit says of a decision about a call."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
+from app.domain.blocks import ToolResultBlock
+from app.domain.journal import Entry
+from app.domain.messages import Message, UserMessage
 from app.domain.tools import ToolCall
 from app.permissions.decision import Allow, Deny
 
@@ -25,3 +29,18 @@ def audit_note(call: ToolCall, decision: Allow | Deny) -> Mapping[str, Any]:
         "reason": decision.message if isinstance(decision, Deny) else decision.reason,
         "input_sha256": input_sha256(call.input).hex(),
     }
+
+
+def with_audit(entries: Sequence[Entry], note: Mapping[str, Any]) -> tuple[Entry, ...]:
+    """Put a decision with the entry that answers its call; where none does, with the first free one."""
+    free = [number for number, entry in enumerate(entries) if entry.audit is None]
+    if not free:
+        return tuple(entries)
+    at = next((n for n in free if _answers(entries[n].message, note["tool_use_id"])), free[0])
+    return (*entries[:at], replace(entries[at], audit=note), *entries[at + 1 :])
+
+
+def _answers(message: Message, call_id: str) -> bool:
+    content = message.message.content if isinstance(message, UserMessage) else ()
+    results = (block for block in content if isinstance(block, ToolResultBlock))
+    return any(block.tool_use_id == call_id for block in results)

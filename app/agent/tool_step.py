@@ -4,13 +4,13 @@ Neighbouring read-only calls run together, so do neighbouring subagents; all oth
 order (decisions B10). Closing the step stops its calls and waits for them.
 """
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from itertools import groupby
-from typing import Any, Literal
+from typing import Literal
 
-from app.agent.audit import audit_note
+from app.agent.audit import audit_note, with_audit
 from app.agent.calls import Calls, Done
 from app.agent.changes import untold, with_current_options
 from app.agent.draft import BRIEFING
@@ -77,7 +77,7 @@ async def run_tools(
                 state = advance.state
             denied = replace(state, denials=(*state.denials, end.denial))
             ended = interrupted(denied, effects, asides=effects.agents.partials())
-            yield denied.after(replace(ended, entries=_with_audit(ended.entries, end.audit)))
+            yield denied.after(replace(ended, entries=with_audit(ended.entries, end.audit)))
             return
         finally:
             await running.stop()
@@ -209,17 +209,6 @@ async def _output(call: ToolCall, state: LoopState, effects: Effects) -> Entry:
     result = await effects.tools.call(call, state.memory)
     facts = {OUTPUT_FACT: "failed" if result.is_error else "valid"}
     return result_entry(call.id, result, state, effects, decision=Allow(None), facts=facts)
-
-
-def _with_audit(entries: Sequence[Entry], note: Mapping[str, Any]) -> tuple[Entry, ...]:
-    """Put a decision with the entry that answers its call; with the first, where none does."""
-
-    def answers(entry: Entry) -> bool:
-        meta = getattr(entry.message, "tool_result_meta", None) or [{}]
-        return bool(meta[0].get("id") == note["tool_use_id"])
-
-    at = next((n for n, entry in enumerate(entries) if answers(entry)), 0)
-    return (*entries[:at], replace(entries[at], audit=note), *entries[at + 1 :])
 
 
 def _audited(entry: Entry, call: ToolCall, decision: Allow | Deny) -> Entry:

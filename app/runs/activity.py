@@ -8,11 +8,14 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from app.agent.effects import AgentLimits, Agents, Aside, Effects, Hooks, Model, Toolbox
+from app.agent.audit import audit_note
+from app.agent.effects import AgentLimits, Agents, Aside, Effects, Gate, Hooks, Model, Toolbox
 from app.domain.agents import AgentDefinition
 from app.domain.hooks import HookEvent, HookOutcome, Surroundings
 from app.domain.model import ModelRequest, ModelResponse, PartialResponse, StreamPart
+from app.domain.permissions import Scene
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
+from app.permissions.decision import Allow, Verdict
 from app.runs.ownership import Ownership
 
 
@@ -27,6 +30,8 @@ class Stopped:
     model_request: bool
     tasks: tuple[str, ...] = ()
     """Ids of background tasks."""
+    allowed: tuple[Mapping[str, Any], ...] = ()
+    """Why those calls ran, for the audit: their own results, which would say so, never came."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -43,11 +48,14 @@ class Activity:
 
     calls: dict[str, ToolSpec | None] = field(default_factory=dict)
     requests: int = 0
+    allowed: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Decisions on calls that have no result yet, as the audit has them."""
 
     def now(self) -> Stopped:
         """Give what is under way at this moment."""
         commands = sum(spec is not None and spec.starts_process for spec in self.calls.values())
-        return Stopped(tuple(self.calls), commands, self.requests > 0)
+        notes = tuple(self.allowed[call] for call in self.calls if call in self.allowed)
+        return Stopped(tuple(self.calls), commands, self.requests > 0, allowed=notes)
 
 
 def watched(effects: Effects, ownership: Ownership, activity: Activity) -> Effects:
@@ -56,6 +64,7 @@ def watched(effects: Effects, ownership: Ownership, activity: Activity) -> Effec
         effects,
         model=_WatchedModel(effects.model, ownership, activity),
         tools=_WatchedToolbox(effects.tools, ownership, activity),
+        gate=_WatchedGate(effects.gate, activity),
         hooks=_WatchedHooks(effects.hooks, ownership),
         agents=_WatchedAgents(
             effects.agents, _WatchedToolbox(effects.agents.tools, ownership, activity)
@@ -112,6 +121,20 @@ class _WatchedToolbox:
             return await self.tools.call(call, memory)
         finally:
             self.activity.calls.pop(call.id, None)
+            self.activity.allowed.pop(call.id, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _WatchedGate:
+    gate: Gate
+    activity: Activity
+
+    async def check(self, call: ToolCall, spec: ToolSpec, scene: Scene) -> Verdict:
+        verdict = await self.gate.check(call, spec, scene)
+        if isinstance(verdict, Allow):
+            given = call.input if verdict.updated_input is None else verdict.updated_input
+            self.activity.allowed[call.id] = audit_note(replace(call, input=given), verdict)
+        return verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, TypeVar
 
+from app.agent.audit import with_audit
 from app.agent.effects import Effects, Inbox, Servers, Stamps
 from app.agent.finish_step import abandoned, interrupted
 from app.agent.hook_points import fire
@@ -367,6 +368,8 @@ class Execution:
             }
             if self._stopped is not None:
                 finished["stopped"] = self._stopped.to_json()
+                for note in self._stopped.allowed:
+                    batch = replace(batch, entries=with_audit(batch.entries, note))
             batch = replace(batch, events=(*batch.events, ServiceEvent("run.finished", finished)))
         try:
             rows = await self._append(batch, keeps_session=kept is not None)

@@ -64,6 +64,23 @@ async def test_every_decision_stands_in_the_audit_with_who_and_why(
 
 
 @pytest.mark.requirement("permissions:audit")
+@pytest.mark.requirement("permissions:audit")
+async def test_a_call_that_was_cut_off_stands_there_too(stage: Stage) -> None:
+    body: Json = {
+        "prompt": scripted(bash("sleep 60"), {"text": "end"}),
+        "options": {"allowed_tools": ["Bash(sleep *)"]},
+        "deadline_seconds": 2,
+        "wait": 20,
+    }
+    run = (await stage.client.post("/v1/runs", json=body)).json()["run"]
+    assert run["end_reason"] == "deadline"
+    (entry,) = await entries(stage.client, run_id=run["id"])
+    assert (entry["tool_name"], entry["decision"]) == ("Bash", "allow")
+    log = (await stage.client.get(f"/v1/sessions/{run['session_id']}/events")).json()["data"]
+    (row,) = [row for row in log if row["seq"] == entry["seq"]]
+    assert row["data"]["message"]["content"][0]["tool_use_id"] == entry["tool_use_id"]
+
+
 async def test_the_audit_is_read_page_by_page(stage: Stage) -> None:
     run = await stage.run(scripted(*[bash(f"echo {n}") for n in range(5)], {"text": "end"}))
     seqs: list[int] = []
