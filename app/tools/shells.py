@@ -19,8 +19,6 @@ from app.sandbox.driver import Command, Finished, Limits
 
 MOST_COMMANDS = 16
 """In the background of a session at once."""
-LAST_WRITES_S = 1.0
-"""What a command left running may still do when its shell has ended, as one that ended with it."""
 LONGEST_LIFE_S = 7200.0
 DEFAULT_LIFE_S = 1800.0
 LOST = TaskEnd("killed", "was ended, since the host that ran it is gone")
@@ -134,8 +132,6 @@ class Shells:
         in_time = False
         try:
             in_time = await live.command.ended(live.life_s)
-            if live.killed is None:
-                await asyncio.sleep(LAST_WRITES_S)
         finally:
             words = b"" if in_time and live.killed is None else b"\n\n[killed]\n"
             try:

@@ -7,13 +7,16 @@ from app.sandbox.driver import Finished
 from app.tools.shell import removed_folders
 from app.tools.tool import ToolContext
 
+_LAST_WRITES_S = 0.3
+
 
 def script(command: str, context: ToolContext) -> bytes:
     """Wrap the command so that the shell's last directory comes back on its old stderr.
 
     All before the command stands on one line, so that line numbers in messages are right. The
     directory is only told after a status of 0; the `&&` also robs `set -e` of its effect, so
-    that it cannot end the shell early.
+    that it cannot end the shell early. All that the command left running dies with the shell, so
+    jobs that are still at it have a moment for what they would write just then.
     """
     root = context.workspace.root
     cwd = shlex.quote(context.cwd)
@@ -23,6 +26,7 @@ def script(command: str, context: ToolContext) -> bytes:
         f"cd -- {cwd} 2>/dev/null || echo {lost}; "
         f"eval {shlex.quote(command)} 3>&- && "
         "{ builtin pwd -P >&3 || builtin true; } 2>/dev/null\n"
+        f"set -- $?; [[ -z $(jobs -rp) ]] || command sleep {_LAST_WRITES_S}; exit $1\n"
     ).encode()
 
 
