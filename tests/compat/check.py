@@ -32,11 +32,16 @@ TYPES = {
     "rate_limit_event": "RateLimitEvent",
 }
 SYSTEM_TYPES = {
+    "hook_started": "HookEventMessage",
+    "hook_response": "HookEventMessage",
     "task_started": "TaskStartedMessage",
+    "task_progress": "TaskProgressMessage",
     "task_updated": "TaskUpdatedMessage",
     "task_notification": "TaskNotificationMessage",
 }
 """By subtype; all others are plain."""
+SELDOM = {"conversation_reset": "ConversationResetMessage"}
+"""By type: what a live run has no occasion for."""
 SKIPPED = frozenset(("prompt_suggestion", "service_preview_aborted", "tool_progress"))
 """Types that the SDK does not know, and passes over: a word of ours, and one of its own CLI."""
 BLOCKS = {
@@ -91,7 +96,8 @@ def main() -> int:
 
 
 def _type_of(message: Message) -> str | None:
-    return SYSTEM_TYPES.get(message.get("subtype", ""), TYPES.get(message["type"]))
+    usual = (TYPES | SELDOM).get(message["type"])
+    return SYSTEM_TYPES.get(message.get("subtype", ""), usual)
 
 
 def troubles_of(messages: list[Message]) -> Iterator[str]:
@@ -124,7 +130,8 @@ def wrong_of(message: Message, parsed: Any) -> str | None:  # an object of the S
         figures = [said["status"], said["resetsAt"], said["utilization"]]
         if [read.status, read.resets_at, read.utilization] != figures:
             return f"its figures were parsed as {read}"
-    content = message.get("message", {}).get("content")
+    told = message.get("message")
+    content = told.get("content") if isinstance(told, dict) else None
     if isinstance(content, list):
         kinds = [type(block).__name__ for block in parsed.content]
         if kinds != [BLOCKS[block["type"]] for block in content]:

@@ -66,7 +66,7 @@ def make_environment() -> None:
 
 def write_journals(journals: Path) -> int:
     """Run the trace tests; give their exit status."""
-    pytest = [sys.executable, "-m", "pytest", "-q", "tests/traces/test_traces.py"]
+    pytest = [sys.executable, "-m", "pytest", "-q", "-n", "3", "tests/traces/test_traces.py"]
     return run(pytest, {"TREADLE_TRACE_JOURNALS": str(journals)})
 
 
