@@ -68,19 +68,20 @@ async def expanded(
 async def _expanded(
     text: str, skills: Iterable[SkillNote], state: LoopState, effects: Effects
 ) -> Expansion | None:
-    texts = [text]
+    texts, named_in = [text], text
     granted: Mapping[str, tuple[str, ...]] = {}
     if command := _COMMAND.fullmatch(text):
         name, arguments = command[1], (command[2] or "").strip()
         found = await _text_of(name, arguments, effects)
         if found is not None:
-            granted = found.granted
-            text = await _with_outputs(found.text, state, effects)
-            texts = [_told(name, arguments), text]
+            granted, body = found.granted, found.text
+            if not name.startswith(PREFIX):  # a server's words run nothing and read nothing here
+                named_in = body = await _with_outputs(body, state, effects)
+            texts = [_told(name, arguments), body]
         elif name not in LOCAL_COMMANDS:
             texts = [_unknown(name, skills), text]
     expansion = Expansion([], granted=granted)
-    for path in dict.fromkeys(map(_path, _MENTION.findall(text))):
+    for path in dict.fromkeys(map(_path, _MENTION.findall(named_in))):
         if len(expansion.read) < MOST_MENTIONS:
             await _bring(path, expansion, state, effects)
     if len(texts) == 1 and not expansion.read:
