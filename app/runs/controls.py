@@ -17,9 +17,10 @@ from app.runs.once import Once, guarded
 from app.runs.queries import Queries
 from app.runs.receipts import settle
 from app.runs.telling import Teller
-from app.store.bus import Bus, TaskStopAsked, TaskStopped, Word
+from app.store.bus import Bus
 from app.store.keys import Caller
 from app.store.runs import RunFilter, list_runs
+from app.store.words import TaskStopAsked, TaskStopped, Word
 
 STOP_WITHIN_S = 5.0
 ASK_EVERY_S = 0.5

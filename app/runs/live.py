@@ -29,10 +29,11 @@ from app.runs.reader import Bounds, Reader
 from app.runs.topic import Audience, Elsewhere, Key, Source, Topic, frame
 from app.runs.topic import service_json as service_json
 from app.store import journal
-from app.store.bus import Bus, RowsWritten, Word
+from app.store.bus import Bus
 from app.store.engine import GONE, TROUBLE, Database, gone
 from app.store.journal import Row as Row
 from app.store.replay import read_page
+from app.store.words import RowsWritten, Word
 
 log = logging.getLogger(__name__)
 

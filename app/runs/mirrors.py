@@ -20,8 +20,9 @@ from app.runs.items import Piece, Preview, aborted, piece_of
 from app.runs.live import Hub
 from app.runs.open_message import OpenMessage
 from app.runs.topic import RUN_BEGINS, RUN_FINISHED, Key
-from app.store.bus import Bus, PreviewPart, PreviewsWanted, Word
+from app.store.bus import Bus
 from app.store.journal import Row
+from app.store.words import PreviewPart, PreviewsWanted, Word
 
 REPEAT_S = 5.0
 """How often interest is declared again."""

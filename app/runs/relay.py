@@ -22,7 +22,8 @@ from app.runs.items import Delta, Item, Piece, Preview
 from app.runs.live import Hub
 from app.runs.reader import Bounds, Reader
 from app.runs.topic import Key, Source
-from app.store.bus import PAYLOAD_BYTES, Bus, PreviewPart, PreviewsWanted, Word
+from app.store.bus import Bus
+from app.store.words import PAYLOAD_BYTES, PreviewPart, PreviewsWanted, Word
 
 COALESCE_S = 0.04
 KEEP_S = 15.0

@@ -14,8 +14,8 @@ from app.errors import NotRunning, ValidationFailed
 from app.runs.changing import Changed
 from app.runs.controls import ASK_EVERY_S, STOP_WITHIN_S, Controls
 from app.runs.once import Once
-from app.store.bus import ServerAsked, ServerReached, Word
 from app.store.keys import Caller
+from app.store.words import ServerAsked, ServerReached, Word
 
 
 @dataclass(slots=True)

@@ -20,8 +20,14 @@ from app.runs.execute import Execution, Parts
 from app.runs.keeping import Keeper
 from app.runs.live import Hub
 from app.store import queue
-from app.store.bus import (
-    Bus,
+from app.store.bus import Bus
+from app.store.engine import TROUBLE, Database
+from app.store.group_commit import GroupCommit
+from app.store.idempotency import forget_old
+from app.store.journal import Lease
+from app.store.queue import Claim, Host
+from app.store.settling import expire_due
+from app.store.words import (
     CancelAsked,
     MailArrived,
     ServerAsked,
@@ -31,12 +37,6 @@ from app.store.bus import (
     Word,
     WorkWaiting,
 )
-from app.store.engine import TROUBLE, Database
-from app.store.group_commit import GroupCommit
-from app.store.idempotency import forget_old
-from app.store.journal import Lease
-from app.store.queue import Claim, Host
-from app.store.settling import expire_due
 from app.telemetry.logging import run_context
 from app.tools.shells import HostRoom, Shells
 

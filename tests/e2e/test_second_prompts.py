@@ -14,8 +14,8 @@ import pytest
 from app.agent.draft import STEER_NOTICE
 from app.agent.finish_step import INTERRUPT_MARKER_TOOLS
 from app.domain.tools import ToolResult
-from app.store.bus import MailArrived, Word
 from app.store.engine import Database
+from app.store.words import MailArrived, Word
 from app.tools.tool import Tool, ToolContext, ToolInput, tool
 from tests.api.stage import problem
 from tests.conftest import MakeSettings

@@ -13,11 +13,12 @@ from app.runs.clock import SystemClock
 from app.runs.live import End, Framed, Hub, Item, Preview
 from app.runs.previews import live_previews
 from app.store import journal
-from app.store.bus import Bus, RowsWritten, open_bus
+from app.store.bus import Bus, open_bus
 from app.store.engine import Database
 from app.store.journal import PAGE, Row
 from app.store.queue import Claim
 from app.store.replay import PAGE_BYTES, read_page
+from app.store.words import RowsWritten
 from tests.runs.pieces import Screen, parts_of
 from tests.store.proxy import Proxy
 from tests.store.seeds import TENANT, begun, dice, enqueue, note, opened, rows, until

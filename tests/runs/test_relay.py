@@ -14,20 +14,11 @@ from app.runs.live import Hub
 from app.runs.mirrors import Mirrors
 from app.runs.previews import LivePreviews, live_previews
 from app.runs.relay import Relay, open_relay
-from app.store.bus import (
-    MOST_PARTS,
-    Bus,
-    PreviewPart,
-    PreviewsWanted,
-    RowsWritten,
-    Word,
-    open_bus,
-    pack,
-    unpack,
-)
+from app.store.bus import MOST_PARTS, Bus, open_bus
 from app.store.engine import Database
 from app.store.journal import Lease, Row
 from app.store.queue import Claim
+from app.store.words import PreviewPart, PreviewsWanted, RowsWritten, Word, pack, unpack
 from tests.runs.pieces import Screen, parts_of
 from tests.runs.test_live import write
 from tests.store.seeds import TENANT, begun, dice, until

@@ -8,19 +8,9 @@ import asyncpg
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.store.bus import (
-    CHANNEL,
-    Bus,
-    CancelAsked,
-    Here,
-    RowsWritten,
-    Word,
-    WorkWaiting,
-    open_bus,
-    pack,
-    unpack,
-)
+from app.store.bus import CHANNEL, Bus, open_bus
 from app.store.engine import Database
+from app.store.words import CancelAsked, Here, RowsWritten, Word, WorkWaiting, pack, unpack
 from tests.store.seeds import until
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=120)
