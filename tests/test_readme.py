@@ -11,12 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from app.api.schemas.run_bodies import PromptBody
 from app.main import openapi_document
 from tests.hosts import Host
 
 CHECKOUT = Path(__file__).parents[1]
 README = (CHECKOUT / "README.md").read_text()
+PAGES = {
+    path.relative_to(CHECKOUT).as_posix(): path.read_text()
+    for path in (CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md")))
+}
 ENV_EXAMPLE = (CHECKOUT / ".env.example").read_text()
+JSON_BLOCK = re.compile(r"^```json\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OF_THE_PROGRAM = {"TREADLE_URL", "TREADLE_KEY"}
 
@@ -80,16 +86,26 @@ def test_the_table_of_endpoints_is_the_contract() -> None:
     assert sorted(rows) == sorted(there)
 
 
-def test_every_variable_is_one_that_is_read() -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_every_variable_is_one_that_is_read(page: str) -> None:
     pattern = r"`((?:TREADLE|ANTHROPIC|DATABASE)_[A-Z_]+)`"
-    names = set(re.findall(pattern, README)) - OF_THE_PROGRAM
-    assert "DATABASE_URL" in names
+    names = set(re.findall(pattern, PAGES[page])) - OF_THE_PROGRAM
     assert [name for name in sorted(names) if f"#{name}=" not in ENV_EXAMPLE] == []
 
 
-def test_every_link_leads_to_a_file() -> None:
-    targets = re.findall(r"\]\(([^)#]+)\)", README)
-    assert [target for target in targets if not (CHECKOUT / target).exists()] == []
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_leads_to_a_file(page: str) -> None:
+    folder = (CHECKOUT / page).parent
+    targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", PAGES[page])
+    assert [target for target in targets if not (folder / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_body_in_an_example_is_one_that_is_taken(page: str) -> None:
+    for block in JSON_BLOCK.findall(PAGES[page]):
+        body = json.loads(block)
+        if "prompt" in body:
+            PromptBody.model_validate(body)
 
 
 def test_the_quickstart_sets_a_mode_and_names_the_tools() -> None:
