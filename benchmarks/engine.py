@@ -33,12 +33,14 @@ from ulid import ULID
 from app.domain.journal import Batch, Entry
 from app.domain.messages import Prompt, UserContent, UserMessage
 from app.domain.usage import LedgerRow, Usage
-from app.store import journal, queue
+from app.store import queue
+from app.store.append import append as append_one
 from app.store.engine import Database, open_database
 from app.store.group_commit import GroupCommit
-from app.store.journal import Row
 from app.store.keys import DEFAULT_TENANT
+from app.store.leases import Lease
 from app.store.queue import Claim, Host, NewRun
+from app.store.rows import Row, columns, ledger_columns, new_rows
 from app.store.sessions import NewSession, create_session
 from benchmarks.client import Peer
 from benchmarks.plan import Plan
@@ -124,16 +126,16 @@ async def appends(stage: Stage) -> None:
 
         async def unfenced(claim: Claim, last_seq: int, batch: Batch) -> None:
             lease = claim.lease
-            rows = journal.new_rows(batch, lease.session_id, lease.run_id, _now())
+            rows = new_rows(batch, lease.session_id, lease.run_id, _now())
             await database.raw.execute(
                 _UNFENCED,
                 *(lease.tenant_id, lease.session_id, last_seq, lease.run_id),
-                *journal.columns(rows),
-                *journal.ledger_columns(batch.ledger),
+                *columns(rows),
+                *ledger_columns(batch.ledger),
             )
 
         async def fenced(claim: Claim, _: int, batch: Batch) -> list[Row]:
-            return await journal.append(database, claim.lease, batch)
+            return await append_one(database, claim.lease, batch)
 
         async def grouped(claim: Claim, _: int, batch: Batch) -> list[Row]:
             return await group.append(claim.lease, batch)
@@ -195,7 +197,7 @@ async def _claimed(database: Database) -> Claim:
         session_id,
     )
     assert found is not None
-    lease = journal.Lease(DEFAULT_TENANT, session_id, run_id, found["epoch"])
+    lease = Lease(DEFAULT_TENANT, session_id, run_id, found["epoch"])
     return Claim(lease, 1, 0, found["last_seq"])
 
 

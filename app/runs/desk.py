@@ -22,7 +22,7 @@ from app.errors import NobodyAnswered, Parked
 from app.runs.live import Hub
 from app.store import actions
 from app.store.engine import Database
-from app.store.journal import Lease
+from app.store.leases import Lease
 from app.store.runs import options_of
 from app.store.settling import answer_call
 

@@ -39,11 +39,13 @@ from app.runs.loading import load
 from app.runs.ownership import Ownership
 from app.sandbox.process import uninterrupted
 from app.store import actions, cancels, journal, queue
+from app.store.append import was_stored
 from app.store.engine import GONE, Database
 from app.store.group_commit import GroupCommit
-from app.store.journal import Lease, Row
+from app.store.leases import Lease
 from app.store.ledger import spend_of
 from app.store.queue import Claim, Host
+from app.store.rows import Row
 from app.store.runs import Work, work_of
 from app.tools.shells import Shells
 
@@ -456,7 +458,7 @@ class Execution:
             await asyncio.sleep(OUTAGE_POLL_S)
             self._check_lease()
             with contextlib.suppress(*GONE):
-                if not await journal.was_stored(self.database, lease, after=self._last_seq):
+                if not await was_stored(self.database, lease, after=self._last_seq):
                     return []
                 return await journal.read(
                     self.database, lease.tenant_id, lease.session_id, after=self._last_seq

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from app.domain.messages import Prompt
 from app.store.engine import GONE, Database
-from app.store.journal import Lease
+from app.store.leases import Lease
 from app.store.queue import waiting_prompts
 
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import orjson
 
 from app.domain.model import StreamPart
-from app.store.journal import Row
+from app.store.rows import Row
 
 EndReason = Literal["run_finished", "server_shutdown", "slow_reader", "max_age"]
 

@@ -21,7 +21,7 @@ from app.domain.runs import EndReason
 from app.store import queue
 from app.store.engine import TROUBLE, Database
 from app.store.follow_up import follow_up
-from app.store.journal import Lease
+from app.store.leases import Lease
 from app.store.queue import Claim, Host
 from app.tools.shells import Shells
 

@@ -1,6 +1,6 @@
 """Pages of runs and sessions, for the HTTP layer, which does not know the store."""
 
-from app.store.journal import Row as Row
+from app.store.rows import Row as Row
 from app.store.runs import RunFilter as RunFilter
 from app.store.runs import RunRow as RunRow
 from app.store.runs import list_runs as list_runs

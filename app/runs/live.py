@@ -31,8 +31,8 @@ from app.runs.topic import service_json as service_json
 from app.store import journal
 from app.store.bus import Bus
 from app.store.engine import GONE, TROUBLE, Database, gone
-from app.store.journal import Row as Row
 from app.store.replay import read_page
+from app.store.rows import Row as Row
 from app.store.words import RowsWritten, Word
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from app.runs.live import Hub
 from app.runs.open_message import OpenMessage
 from app.runs.topic import RUN_BEGINS, RUN_FINISHED, Key
 from app.store.bus import Bus
-from app.store.journal import Row
+from app.store.rows import Row
 from app.store.words import PreviewPart, PreviewsWanted, Word
 
 REPEAT_S = 5.0

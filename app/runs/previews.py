@@ -18,7 +18,7 @@ from app.domain.tools import ToolCall
 from app.runs.items import Piece, Preview, aborted, piece_of
 from app.runs.live import Hub
 from app.runs.open_message import OpenMessage
-from app.store.journal import Lease
+from app.store.leases import Lease
 
 TOLD_EVERY_TOKENS = 50
 """Of a thought that is on its way."""

@@ -16,7 +16,7 @@ from app.store import audits, journal
 from app.store import runs as store_runs
 from app.store.audits import AuditRow as AuditRow
 from app.store.engine import Database
-from app.store.journal import Row
+from app.store.rows import Row
 from app.store.runs import RunRow, find_run
 from app.store.sessions import SessionRow, find_session
 from app.store.subagents import SubagentRow, list_subagents

@@ -11,7 +11,8 @@ from app.agent.thread_facts import own_facts
 from app.domain.tools import STORED, StoredOutput
 from app.errors import NotFound, ToolFailed
 from app.runs.queries import Queries
-from app.store.journal import Row, find_message
+from app.store.journal import find_message
+from app.store.rows import Row
 from app.tools.open_file import OpenFile, in_thread
 from app.tools.workspace import Workspace
 

@@ -7,8 +7,8 @@ from app.runs.cancelling import Cancelled
 from app.runs.live import Hub
 from app.runs.worker import Worker
 from app.store.bus import Bus
-from app.store.journal import Row
 from app.store.queue import Enqueued
+from app.store.rows import Row
 from app.store.runs import RunRow
 from app.store.sessions import SessionRow
 from app.store.words import CancelAsked, MailArrived, WorkWaiting

@@ -6,7 +6,7 @@ from typing import Protocol, TypeAlias
 
 from app.runs.items import Framed, Piece
 from app.runs.reader import Reader
-from app.store.journal import Row
+from app.store.rows import Row
 
 Key: TypeAlias = tuple[str, str]
 """A session: its tenant and its id."""

@@ -13,8 +13,8 @@ from app.domain.messages import Prompt
 from app.domain.options import AgentOptions
 from app.errors import ValidationFailed
 from app.runs.workspaces import WorkspaceRules, WorkspaceSource, workspace_key
-from app.store.journal import service_body
 from app.store.queue import NewRun
+from app.store.rows import service_body
 from app.store.sessions import NewSession
 
 MOST_METADATA = 50

@@ -24,7 +24,7 @@ from app.store.bus import Bus
 from app.store.engine import TROUBLE, Database
 from app.store.group_commit import GroupCommit
 from app.store.idempotency import forget_old
-from app.store.journal import Lease
+from app.store.leases import Lease
 from app.store.queue import Claim, Host
 from app.store.settling import expire_due
 from app.store.words import (

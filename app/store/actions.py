@@ -19,7 +19,8 @@ from app.domain.actions import (
 from app.domain.journal import ServiceEvent
 from app.errors import LeaseLost
 from app.store.engine import Database
-from app.store.journal import Lease, service_body
+from app.store.leases import Lease
+from app.store.rows import service_body
 
 
 @dataclass(frozen=True, slots=True)

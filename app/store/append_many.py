@@ -1,6 +1,6 @@
 """The append of several sessions in one statement: one commit for all of them.
 
-The same fence as in `journal.append`, row for row. A session whose fence does not hold gets no
+The same fence as in `append`, row for row. A session whose fence does not hold gets no
 answer and nothing of its batch is written; the others are not affected by that.
 """
 
@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 
 from app.domain.journal import Batch, ServiceEvent
 from app.store.engine import Database
-from app.store.journal import Lease, NewRow, Row, columns, ledger_columns, new_rows, stored_rows
+from app.store.leases import Lease
+from app.store.rows import NewRow, Row, columns, ledger_columns, new_rows, stored_rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,10 @@ from app.domain.journal import ServiceEvent
 from app.domain.messages import encode_message
 from app.domain.results import ErrorResult
 from app.domain.runs import EndReason
+from app.store.append import CANCEL_REQUESTED
 from app.store.engine import Database, sql
-from app.store.journal import CANCEL_REQUESTED, Lease, service_body
+from app.store.leases import Lease
+from app.store.rows import service_body
 
 
 async def request_cancel(

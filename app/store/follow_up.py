@@ -9,8 +9,9 @@ from ulid import ULID
 
 from app.domain.journal import ServiceEvent
 from app.store.engine import Database
-from app.store.journal import Lease, service_body
+from app.store.leases import Lease
 from app.store.queue import Claim, Host
+from app.store.rows import service_body
 
 
 @dataclass(frozen=True, slots=True)

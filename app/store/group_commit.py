@@ -18,10 +18,11 @@ import asyncpg
 
 from app.domain.journal import Batch, ServiceEvent
 from app.errors import LeaseLost
-from app.store import journal
+from app.store.append import append
 from app.store.append_many import Stored, Write, append_many
 from app.store.engine import GONE, Database
-from app.store.journal import Lease, Row
+from app.store.leases import Lease
+from app.store.rows import Row
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class GroupCommit:
         on_mail: Callable[[], None] | None = None,
         keeps_session: bool = False,
     ) -> list[Row]:
-        """Store a batch under the fence, as `journal.append` does and with its errors.
+        """Store a batch under the fence, as `append` does and with its errors.
 
         When the database fails, whether any of a group was stored is unknown to all of its callers.
         """
@@ -85,7 +86,7 @@ class GroupCommit:
         *,
         keeps_session: bool = False,
     ) -> list[Row]:
-        return await journal.append(
+        return await append(
             self.database,
             lease,
             batch,

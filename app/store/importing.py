@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.journal import Entry
 from app.domain.messages import Message
 from app.store.engine import sql
-from app.store.journal import columns, message_row
+from app.store.rows import columns, message_row
 from app.store.sessions import NewSession, create_session
 
 _ROWS_AT_ONCE = 500

@@ -24,7 +24,7 @@ from app.store.inbox import (
     prompts_json,
     refusal,
 )
-from app.store.journal import Lease
+from app.store.leases import Lease
 from app.store.runs import Work
 from app.store.sessions import archived
 

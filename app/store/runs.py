@@ -13,7 +13,7 @@ from app.domain.ceiling import NO_CEILING, Ceiling
 from app.domain.skills import UploadedSkill
 from app.store import skills
 from app.store.engine import Database, sql
-from app.store.journal import Lease
+from app.store.leases import Lease
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from app.domain.actions import ACTION_EXPIRED, ACTION_RESOLVED
 from app.domain.journal import ServiceEvent
 from app.errors import LeaseLost
 from app.store.engine import Database, sql
-from app.store.journal import Lease, service_body
+from app.store.leases import Lease
+from app.store.rows import service_body
 
 DUE_AT_ONCE = 200
 """Actions that one look for expired ones settles."""

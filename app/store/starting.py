@@ -22,8 +22,8 @@ from app.store.inbox import (
     prompts_json,
     uuid_taken,
 )
-from app.store.journal import NewRow, columns
 from app.store.queue import CLAIMABLE, Host, NewRun
+from app.store.rows import NewRow, columns
 from app.store.runs import RunRow
 from app.store.sessions import NewSession, SessionRow
 

@@ -2,7 +2,7 @@
 
 from app.store.active import active_part
 from app.store.engine import Database
-from app.store.journal import ROW_COLUMNS, Row
+from app.store.rows import ROW_COLUMNS, Row
 
 
 async def read_active(

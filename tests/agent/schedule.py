@@ -27,7 +27,7 @@ from app.domain.skills import CommandText
 from app.errors import LeaseLost, ModelOverloaded
 from app.runs.activity import Activity, watched
 from app.runs.ownership import Ownership
-from app.store.journal import Lease
+from app.store.leases import Lease
 from app.store.queue import Claim, Host
 from tests.agent.test_resume import assert_valid
 from tests.contracts.engine_seam import Pen

@@ -18,7 +18,7 @@ from app.domain.messages import (
     UserMessage,
     parse_message,
 )
-from app.store.journal import Lease
+from app.store.leases import Lease
 from tests.agent.schedule import TENANT, World
 from tests.fakes.memory_store import MemoryStore
 

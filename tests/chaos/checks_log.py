@@ -9,7 +9,7 @@ from typing import Any
 
 from app.agent.results import LOST_TEXT
 from app.domain.actions import ACTION_RESOLVED
-from app.store.journal import CANCEL_REQUESTED
+from app.store.append import CANCEL_REQUESTED
 from tests.chaos.evidence import Evidence, Record
 from tests.chaos.readers import Reader, fingerprint
 

@@ -16,8 +16,9 @@ from app.domain.results import ErrorResult
 from app.domain.usage import LedgerRow, Spend, Usage
 from app.store.cancels import CancelAsked
 from app.store.follow_up import FollowUp
-from app.store.journal import Lease, Row
+from app.store.leases import Lease
 from app.store.queue import Claim, Enqueued, Host, NewRun
+from app.store.rows import Row
 from app.store.runs import Work
 from app.store.sessions import NewSession
 from app.store.starting import Started

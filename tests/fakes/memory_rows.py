@@ -6,8 +6,8 @@ from decimal import Decimal
 
 from app.domain.messages import Prompt
 from app.domain.runs import EndReason, Outcome, RunEvent, RunStatus, after
-from app.store.journal import Row
 from app.store.queue import NewRun
+from app.store.rows import Row
 from app.store.sessions import NewSession
 
 

@@ -24,8 +24,9 @@ from app.domain.usage import LedgerRow, Spend
 from app.errors import IdTaken, LeaseLost, NotFound, QueueFull
 from app.store.cancels import CancelAsked
 from app.store.follow_up import FollowUp
-from app.store.journal import Lease, Row, service_body
+from app.store.leases import Lease
 from app.store.queue import Claim, Enqueued, Host, NewRun
+from app.store.rows import Row, service_body
 from app.store.runs import Work
 from app.store.sessions import NewSession
 from app.store.starting import Started

@@ -12,12 +12,13 @@ from app.errors import Unavailable
 from app.runs.clock import SystemClock
 from app.runs.live import End, Framed, Hub, Item, Preview
 from app.runs.previews import live_previews
-from app.store import journal
+from app.store.append import append
 from app.store.bus import Bus, open_bus
 from app.store.engine import Database
-from app.store.journal import PAGE, Row
+from app.store.journal import PAGE
 from app.store.queue import Claim
 from app.store.replay import PAGE_BYTES, read_page
+from app.store.rows import Row
 from app.store.words import RowsWritten
 from tests.runs.pieces import Screen, parts_of
 from tests.store.proxy import Proxy
@@ -48,9 +49,7 @@ async def working(*hubs: Hub) -> AsyncIterator[None]:
 
 
 async def write(database: Database, claim: Claim, count: int) -> list[Row]:
-    return await journal.append(
-        database, claim.lease, Batch(tuple(note(claim) for _ in range(count)))
-    )
+    return await append(database, claim.lease, Batch(tuple(note(claim) for _ in range(count))))
 
 
 def follow(hub: Hub, claim: Claim, after: int = 0, *, previews: bool = False) -> Lists:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from app.domain.model import StreamPart
 from app.runs.items import Comment, Delta, End, Framed, Item, Piece, Preview, aborted, piece_of
 from app.runs.reader import TAKE_BYTES, Bounds, Reader
-from app.store.journal import Row
+from app.store.rows import Row
 from tests.runs.pieces import Screen, parts_of
 from tests.store.seeds import dice
 

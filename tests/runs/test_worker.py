@@ -22,7 +22,7 @@ from app.store import queue
 from app.store.bus import Bus
 from app.store.engine import Database
 from app.store.group_commit import GroupCommit
-from app.store.journal import Lease
+from app.store.leases import Lease
 from app.store.queue import Claim
 from app.store.runs import Work
 from app.tools.shells import Shells

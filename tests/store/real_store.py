@@ -12,13 +12,15 @@ from app.domain.results import ErrorResult
 from app.domain.usage import Spend
 from app.runs.busy import find_place
 from app.store import cancels, journal, queue
+from app.store.append import append
 from app.store.engine import Database
 from app.store.follow_up import FollowUp, follow_up
 from app.store.inbox import steer
-from app.store.journal import Lease, Row
 from app.store.keys import ensure_tenant
+from app.store.leases import Lease
 from app.store.ledger import spends
 from app.store.queue import Claim, Enqueued, Host, NewRun
+from app.store.rows import Row
 from app.store.runs import Work, work_of
 from app.store.sessions import NewSession, create_session
 from app.store.starting import Started, start_session
@@ -91,9 +93,7 @@ class RealStore:
         first: Sequence[ServiceEvent] = (),
         keeps_session: bool = False,
     ) -> list[Row]:
-        return await journal.append(
-            self.database, lease, batch, first=first, keeps_session=keeps_session
-        )
+        return await append(self.database, lease, batch, first=first, keeps_session=keeps_session)
 
     async def follow_up(self, host: Host, kept: Lease, *, may_claim: bool) -> FollowUp | None:
         return await follow_up(self.database, host, kept, {}, may_claim=may_claim)

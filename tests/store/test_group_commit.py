@@ -13,6 +13,7 @@ from app.domain.journal import Batch, Entry, ServiceEvent
 from app.domain.usage import LedgerRow, Usage
 from app.errors import LeaseLost
 from app.store import journal, queue
+from app.store.append import append
 from app.store.append_many import Write, append_many
 from app.store.engine import Database
 from app.store.group_commit import AT_ONCE, GroupCommit
@@ -83,7 +84,7 @@ async def test_batches_of_many_sessions_are_stored_as_each_would_be_alone(
         ]
 
     for claim, batch in zip(alone, batches(alone), strict=True):
-        await journal.append(database, claim.lease, batch)
+        await append(database, claim.lease, batch)
     stored = await append_many(database, writes(together, batches(together)))
 
     async def seen(claims: Sequence[Claim]) -> list[object]:

@@ -15,9 +15,11 @@ from app.domain.journal import Batch, ServiceEvent
 from app.domain.usage import LedgerRow, Usage
 from app.errors import LeaseLost
 from app.store import cancels, journal, queue
+from app.store.append import append, was_stored
 from app.store.engine import Database
 from app.store.ledger import spends
 from app.store.queue import Claim
+from app.store.rows import Row
 from tests.store.seeds import (
     DYING,
     TENANT,
@@ -68,12 +70,12 @@ async def test_sixteen_writers_of_four_sessions_leave_no_hole_and_no_double(
         claims = [await begun(database) for _ in range(4)]
         sizes = dice(4)
 
-        async def write(claim: Claim) -> list[journal.Row]:
-            written: list[journal.Row] = []
+        async def write(claim: Claim) -> list[Row]:
+            written: list[Row] = []
             for _ in range(5):
                 size = sizes.randint(1, 4)
                 batch = Batch(tuple(note(claim) for _ in range(size)))
-                got = await journal.append(database, claim.lease, batch)
+                got = await append(database, claim.lease, batch)
                 assert [row.seq for row in got] == list(range(got[0].seq, got[0].seq + size))
                 written += got
             return written
@@ -95,7 +97,7 @@ async def test_sixteen_writers_of_four_sessions_leave_no_hole_and_no_double(
 async def test_a_batch_is_stored_in_order_with_its_events_around_it(database: Database) -> None:
     claim = await begun(database)
     batch = Batch((note(claim, "one"), note(claim, "two")), events=(ServiceEvent("last"),))
-    given = await journal.append(
+    given = await append(
         database, claim.lease, batch, first=(ServiceEvent("run.started", {"attempt": 1}),)
     )
     assert [(row.seq, row.type) for row in given] == [
@@ -125,7 +127,7 @@ async def test_a_stale_epoch_writes_nothing_at_all(database: Database) -> None:
         events=(ServiceEvent("run.finished"),),
     )
     with pytest.raises(LeaseLost):
-        await journal.append(database, old.lease, batch, first=(ServiceEvent("run.started"),))
+        await append(database, old.lease, batch, first=(ServiceEvent("run.started"),))
     assert await dump(database) == before
 
 
@@ -133,23 +135,23 @@ async def test_a_session_that_was_let_go_takes_nothing_more_under_its_old_epoch(
     database: Database,
 ) -> None:
     claim = await begun(database)
-    await journal.append(database, claim.lease, last_batch(claim))
+    await append(database, claim.lease, last_batch(claim))
     before = await dump(database)
     with pytest.raises(LeaseLost):
-        await journal.append(database, claim.lease, last_batch(claim))
+        await append(database, claim.lease, last_batch(claim))
     assert await dump(database) == before
 
     released = await begun(database)
     await queue.release(database, released.lease)
     with pytest.raises(LeaseLost):
-        await journal.append(database, released.lease, Batch((note(released),)))
+        await append(database, released.lease, Batch((note(released),)))
 
 
 async def test_the_end_of_a_run_is_one_transaction(database: Database) -> None:
     claim = await begun(database)
     batch = last_batch(claim)
     async with open_transaction(database) as connection:
-        await journal.append(over(connection, database), claim.lease, batch)
+        await append(over(connection, database), claim.lease, batch)
         state = "SELECT status, result_subtype, last_seq FROM runs"
         holder = "SELECT owner, lease_expires_at FROM sessions"
         (run,), (session,) = await rows(database, state), await rows(database, holder)
@@ -171,7 +173,7 @@ async def test_a_batch_that_postgres_refuses_leaves_no_trace(database: Database)
     assert outcome is not None
     unfit = replace(last_batch(claim), outcome=replace(outcome, result_text="a\0b"))
     with pytest.raises(asyncpg.DataError):
-        await journal.append(database, claim.lease, unfit)
+        await append(database, claim.lease, unfit)
     assert await dump(database) == before
 
 
@@ -192,7 +194,7 @@ async def test_ledger_run_and_session_agree_to_the_last_digit(database: Database
         )
         total += sum((row.cost_usd or Decimal(0) for row in ledger), Decimal(0))
         batch = Batch((note(claim),), ledger) if turn < 11 else last_batch(claim, ledger)
-        await journal.append(database, claim.lease, batch)
+        await append(database, claim.lease, batch)
     sums = """SELECT sum(cost_usd) AS cost_usd, sum(input_tokens) AS input_tokens,
         sum(output_tokens) AS output_tokens, sum(cache_read_tokens) AS cache_read_tokens,
         sum(cache_write_5m_tokens + cache_write_1h_tokens) AS cache_write_tokens FROM ledger"""
@@ -218,8 +220,8 @@ async def test_a_run_whose_cost_is_not_certain_says_so(
 ) -> None:
     claim = await begun(database)
     sure = LedgerRow("m", Usage(1), Decimal(2))
-    await journal.append(database, claim.lease, Batch((note(claim),), (sure, row)))
-    await journal.append(database, claim.lease, last_batch(claim, (sure,)))
+    await append(database, claim.lease, Batch((note(claim),), (sure, row)))
+    await append(database, claim.lease, last_batch(claim, (sure,)))
     (run,) = await rows(database, "SELECT cost_usd, is_estimated FROM runs")
     assert run == {"cost_usd": 4 + (row.cost_usd or 0), "is_estimated": is_estimated}
 
@@ -229,9 +231,7 @@ async def test_prompts_that_a_batch_holds_are_consumed_and_no_others(database: D
     _, enqueued = await enqueue(database, claim.lease.session_id)
     assert enqueued.claim is None
     (prompt,) = await queue.waiting_prompts(database, claim.lease)
-    (stored,) = await journal.append(
-        database, claim.lease, Batch((note(claim),), consumed=(prompt.id,))
-    )
+    (stored,) = await append(database, claim.lease, Batch((note(claim),), consumed=(prompt.id,)))
     assert await queue.waiting_prompts(database, claim.lease) == []
     consumed = await rows(database, "SELECT id, consumed_seq FROM inbox ORDER BY position")
     assert [row["consumed_seq"] for row in consumed] == [stored.seq, None]
@@ -240,7 +240,7 @@ async def test_prompts_that_a_batch_holds_are_consumed_and_no_others(database: D
 async def test_facts_are_folded_but_never_read_by_clients(database: Database) -> None:
     claim = await begun(database)
     entry = note(claim, "seen", {"tool": {"cwd": "/workspace/secret-place"}})
-    await journal.append(database, claim.lease, Batch((entry,)))
+    await append(database, claim.lease, Batch((entry,)))
     session_id = claim.lease.session_id
     shown = await journal.read(database, TENANT, session_id)
     assert "secret-place" not in "".join(row.body for row in shown)
@@ -255,7 +255,7 @@ async def test_a_thousand_messages_fit_into_one_batch_and_pages_give_them_back(
 ) -> None:
     claim = await begun(database)
     entries = tuple(note(claim, f"message {n}") for n in range(1000))
-    given = await journal.append(database, claim.lease, Batch(entries))
+    given = await append(database, claim.lease, Batch(entries))
     assert [row.seq for row in given] == list(range(3, 1003))
     bodies = [
         body async for _, body, _ in journal.history(database, TENANT, claim.lease.session_id)
@@ -298,14 +298,14 @@ async def test_the_two_thousandth_append_costs_what_the_first_did(database: Data
 
     async def explain() -> dict[str, Any]:
         ledger = (LedgerRow("m", Usage(1), Decimal(1)),)
-        await journal.append(explained, claim.lease, Batch((note(claim),), ledger))
+        await append(explained, claim.lease, Batch((note(claim),), ledger))
         return explaining.plans[-1]
 
     await explain()  # fills the caches
     first = await explain()
     for _ in range(2):
         entries = tuple(note(claim, "x" * 200) for _ in range(1000))
-        await journal.append(database, claim.lease, Batch(entries))
+        await append(database, claim.lease, Batch(entries))
     await database.raw.execute("VACUUM ANALYZE")
     await explain()
     last = await explain()
@@ -319,10 +319,8 @@ async def test_an_append_whose_answer_was_lost_is_found_also_while_the_server_is
     claim = await begun(database)
     entry = note(claim)
     async with open_transaction(database) as connection:
-        await journal.append(over(connection, database), claim.lease, Batch((entry,)))
-        looking = asyncio.create_task(
-            journal.was_stored(database, claim.lease, after=claim.last_seq)
-        )
+        await append(over(connection, database), claim.lease, Batch((entry,)))
+        looking = asyncio.create_task(was_stored(database, claim.lease, after=claim.last_seq))
         await until_somebody_waits_for_a_lock(database)
         assert not looking.done()
         await connection.execute("COMMIT")
@@ -333,16 +331,16 @@ async def test_an_append_that_was_rolled_back_is_not_found(database: Database) -
     claim = await begun(database)
     entry = note(claim)
     async with open_transaction(database) as connection:
-        await journal.append(over(connection, database), claim.lease, Batch((entry,)))
-    assert not await journal.was_stored(database, claim.lease, after=claim.last_seq)
-    (row,) = await journal.append(database, claim.lease, Batch((entry,)))
-    assert await journal.was_stored(database, claim.lease, after=claim.last_seq)
-    assert not await journal.was_stored(database, claim.lease, after=row.seq)
+        await append(over(connection, database), claim.lease, Batch((entry,)))
+    assert not await was_stored(database, claim.lease, after=claim.last_seq)
+    (row,) = await append(database, claim.lease, Batch((entry,)))
+    assert await was_stored(database, claim.lease, after=claim.last_seq)
+    assert not await was_stored(database, claim.lease, after=row.seq)
 
 
 async def test_pages_are_cut_by_seq_run_kind_and_type(database: Database) -> None:
     claim = await begun(database)
-    await journal.append(database, claim.lease, Batch(tuple(note(claim) for _ in range(5))))
+    await append(database, claim.lease, Batch(tuple(note(claim) for _ in range(5))))
 
     async def read(**filters: Any) -> list[int]:
         found = await journal.read(database, TENANT, claim.lease.session_id, **filters)
@@ -365,7 +363,7 @@ async def test_that_a_cancel_was_asked_for_is_not_taken_for_an_append_of_the_own
     async with database.begin() as connection:
         seq = await cancels.request_cancel(connection, TENANT, claim.lease.run_id, "enough")
     assert seq == claim.last_seq + 1
-    assert not await journal.was_stored(database, claim.lease, after=claim.last_seq)
-    (row,) = await journal.append(database, claim.lease, Batch((note(claim),)))
+    assert not await was_stored(database, claim.lease, after=claim.last_seq)
+    (row,) = await append(database, claim.lease, Batch((note(claim),)))
     assert row.seq == seq + 1
-    assert await journal.was_stored(database, claim.lease, after=claim.last_seq)
+    assert await was_stored(database, claim.lease, after=claim.last_seq)

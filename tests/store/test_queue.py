@@ -16,6 +16,7 @@ from app.domain.options import AgentOptions
 from app.domain.results import ErrorResult
 from app.errors import LeaseLost, NotFound, QueueFull
 from app.store import cancels, journal, queue
+from app.store.append import append
 from app.store.engine import Database
 from app.store.keys import ensure_tenant
 from app.store.queue import Claim, Host
@@ -102,7 +103,7 @@ async def test_only_the_first_unfinished_run_of_a_session_can_be_claimed(
     assert claim is not None
     assert claim.lease.run_id == first
     assert await claimed_run(database, B) is None
-    await journal.append(database, claim.lease, last_batch(claim))
+    await append(database, claim.lease, last_batch(claim))
     assert await claimed_run(database, B) == second
 
 
@@ -114,7 +115,7 @@ async def test_runs_of_a_session_are_claimed_in_the_order_in_which_they_came(
     claimed: list[str] = []
     while claim := await queue.claim(database, A):
         claimed.append(claim.lease.run_id)
-        await journal.append(database, claim.lease, last_batch(claim))
+        await append(database, claim.lease, last_batch(claim))
     assert claimed == order
 
 
@@ -130,7 +131,7 @@ async def test_a_run_that_was_begun_comes_before_a_more_urgent_one_of_its_sessio
     claim = await queue.claim(database, A)
     assert claim is not None
     assert claim.lease.run_id == begun_run
-    await journal.append(database, claim.lease, last_batch(claim))
+    await append(database, claim.lease, last_batch(claim))
     assert await claimed_run(database) == late
 
 
@@ -171,10 +172,10 @@ async def test_hosts_that_claim_at_once_never_get_the_same_session(database_url:
             assert sorted(claim.lease.session_id for claim in claims) == sorted(sessions)
             assert {claim.lease.run_id for claim in claims} < waiting
             for claim in claims:
-                await journal.append(database, claim.lease, last_batch(claim))
+                await append(database, claim.lease, last_batch(claim))
             rest = await queue.claim(database, A)
             assert rest is not None
-            await journal.append(database, rest.lease, last_batch(rest))
+            await append(database, rest.lease, last_batch(rest))
 
 
 async def test_a_claim_passes_over_what_another_host_is_about_to_take(database: Database) -> None:
@@ -202,7 +203,7 @@ async def test_a_claim_that_was_rolled_back_leaves_the_run_to_others(database: D
 async def test_a_run_that_is_just_ending_is_not_revived(database: Database) -> None:
     claim = await begun(database)
     async with open_transaction(database) as connection:
-        await journal.append(over(connection, database), claim.lease, last_batch(claim))
+        await append(over(connection, database), claim.lease, last_batch(claim))
         assert await claimed_run(database, B) is None  # its rows are locked
         await connection.execute("COMMIT")
     assert await claimed_run(database, B) is None
@@ -217,7 +218,7 @@ async def test_between_a_late_end_and_a_takeover_exactly_one_wins(database_url: 
         async def end(claim: Claim, delay_s: float) -> bool:
             await asyncio.sleep(delay_s)
             try:
-                await journal.append(database, claim.lease, last_batch(claim))
+                await append(database, claim.lease, last_batch(claim))
             except LeaseLost:
                 return False
             return True
@@ -239,7 +240,7 @@ async def test_between_a_late_end_and_a_takeover_exactly_one_wins(database_url: 
             assert (status, attempt) == (("finished", 1) if ended else ("running", 2))
             wins["end" if ended else "takeover"] += 1
             for each in taken:
-                await journal.append(database, each.lease, last_batch(each))
+                await append(database, each.lease, last_batch(each))
         ends = "SELECT count(*) AS n FROM journal WHERE type = 'result' GROUP BY run_id"
         assert {row["n"] for row in await rows(database, ends)} == {1}
     assert min(wins.values()) > 0  # else nothing raced
@@ -259,7 +260,7 @@ async def test_between_a_cancel_of_a_queued_run_and_its_claim_exactly_one_wins(
             status, attempt, _ = await run_state(database, run_id)
             assert (status, attempt) == (("running", 1) if claim else ("finished", 0))
             if claim:
-                await journal.append(database, claim.lease, last_batch(claim))
+                await append(database, claim.lease, last_batch(claim))
         ends = "SELECT count(*) AS n FROM journal WHERE type = 'result' GROUP BY run_id"
         assert {row["n"] for row in await rows(database, ends)} == {1}
 
@@ -328,7 +329,7 @@ async def test_hosts_lost_without_progress_are_counted_and_progress_starts_anew(
         assert again is not None
         assert again.stalled_attempts == count
         claim = again
-    await journal.append(database, claim.lease, Batch((note(claim),)))
+    await append(database, claim.lease, Batch((note(claim),)))
     taken = await queue.claim(database, A)
     assert taken is not None
     assert (taken.stalled_attempts, taken.attempt) == (0, 5)
@@ -359,7 +360,7 @@ async def test_a_host_with_a_slot_gets_a_new_run_on_the_spot(database: Database)
     assert (claim.lease.run_id, claim.attempt, claim.is_new_session) == (run_id, 1, True)
     assert await run_state(database, run_id) == ("running", 1, 0)
     assert await queue.renew(database, A, [claim.lease]) == {claim.lease: False}
-    await journal.append(database, claim.lease, last_batch(claim))
+    await append(database, claim.lease, last_batch(claim))
     _, enqueued = await enqueue(database, session_id, A)
     assert enqueued.claim is not None
     assert not enqueued.claim.is_new_session
@@ -438,7 +439,7 @@ async def test_a_run_that_no_host_has_begun_ends_in_one_step(database: Database)
         "last_seq": 5,
     }
     assert await finish_unstarted(database, session_id, run_id) is None
-    (row,) = await journal.append(database, claim.lease, Batch((note(claim),)))
+    (row,) = await append(database, claim.lease, Batch((note(claim),)))
     assert row.seq == 6  # the owner of the session's other run goes on behind it
 
 
@@ -461,7 +462,7 @@ async def test_the_first_cancel_is_the_one_that_is_remembered(database: Database
     await cancel(database, claim.lease.run_id, "second")
     assert await rows(database, "SELECT cancel_requested_at, cancel_reason FROM runs") == first
     assert first[0]["cancel_reason"] == "first"
-    await journal.append(database, claim.lease, last_batch(claim))
+    await append(database, claim.lease, last_batch(claim))
     before = await dump(database)
     await cancel(database, claim.lease.run_id, "third")
     assert await dump(database) == before

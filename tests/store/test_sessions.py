@@ -10,6 +10,7 @@ from app.domain.journal import Batch
 from app.domain.usage import LedgerRow, Usage
 from app.errors import IdTaken
 from app.store import journal, queue
+from app.store.append import append
 from app.store.engine import Database
 from app.store.forking import fork_session
 from app.store.keys import (
@@ -53,7 +54,7 @@ async def test_a_session_is_busy_only_while_a_live_lease_is_held(database: Datab
     await database.raw.execute("UPDATE sessions SET lease_expires_at = now() + interval '9 s'")
     row = await session_of(database, session_id)
     assert (row.is_running, row.active_run_id, row.queued_runs) == (True, run_id, 1)
-    await journal.append(database, claim.lease, last_batch(claim))
+    await append(database, claim.lease, last_batch(claim))
     row = await session_of(database, session_id)
     assert (row.is_running, row.active_run_id, row.queued_runs) == (False, None, 1)
 
@@ -87,8 +88,8 @@ async def test_a_fork_speaks_of_itself_and_leaves_its_parent_alone(database: Dat
     quoting = f'it says "session_id":"{parent}"'
     entries = (note(claim, "one", {"tool": {"cwd": "/workspace/a"}}), note(claim, quoting))
     spent = (LedgerRow("m", Usage(5), Decimal("0.25")),)
-    given = await journal.append(database, claim.lease, Batch(entries, spent))
-    await journal.append(database, claim.lease, last_batch(claim))
+    given = await append(database, claim.lease, Batch(entries, spent))
+    await append(database, claim.lease, last_batch(claim))
     before = await dump(database)
     new = NewSession(str(uuid.uuid4()), "copy", {}, {}, {}, '{"type":"session.created"}')
     spend, _ = await spends(database, TENANT, parent, "")

@@ -1,0 +1,161 @@
+"""Rows of a session's log: as they are read, and on their way in."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+import orjson
+
+from app.domain.journal import Batch, Entry, ServiceEvent
+from app.domain.messages import wire_time
+from app.domain.usage import LedgerRow
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A durable entry of a session's log."""
+
+    seq: int
+    run_id: str | None
+    kind: Literal["message", "service"]
+    type: str
+    body: str
+    """The message's exact JSON. Of a service event, all but its `seq`."""
+    at: datetime | None = None
+    thread: str | None = None
+    """The call that began the subagent whose row it is."""
+    is_aside: bool = False
+    """Whether it is shown to readers of its thread alone."""
+
+    @staticmethod
+    def of(found: Mapping[str, Any]) -> "Row":
+        """Read a row that was selected with `ROW_COLUMNS`."""
+        kind = found["kind"]
+        return Row(
+            found["seq"],
+            found["run_id"],
+            _kind(kind),
+            found["type"],
+            found["body"],
+            found["at"],
+            found["parent_tool_use_id"],
+            kind == "aside",
+        )
+
+
+ROW_COLUMNS = "seq, run_id, kind, type, body, at, parent_tool_use_id"
+
+
+@dataclass(frozen=True, slots=True)
+class NewRow:
+    """A row on its way in, without its seq."""
+
+    kind: str
+    type: str
+    subtype: str | None
+    uuid: str | None
+    parent: str | None
+    body: str
+    facts: str | None
+    audit: str | None = None
+    """The decision that the row follows from, as JSON."""
+
+
+def service_body(event: ServiceEvent, session_id: str, run_id: str | None, at: datetime) -> str:
+    """Encode a service event, all but its `seq`, which is not known before the insert."""
+    head = {"type": event.type, "session_id": session_id, "run_id": run_id, "at": wire_time(at)}
+    return orjson.dumps({**head, **event.data}).decode()
+
+
+def new_rows(
+    batch: Batch,
+    session_id: str,
+    run_id: str,
+    now: datetime,
+    *,
+    first: Sequence[ServiceEvent] = (),
+) -> list[NewRow]:
+    """Give a batch's rows in their order; `first` events come before its entries."""
+    return [
+        *(_service_row(event, session_id, run_id, now) for event in first),
+        *(message_row(entry) for entry in batch.entries),
+        *(_service_row(event, session_id, run_id, now) for event in batch.events),
+    ]
+
+
+def stored_rows(new: Sequence[NewRow], run_id: str, last_seq: int, now: datetime) -> list[Row]:
+    """Give rows as readers see them, the last of which got `last_seq`."""
+    start = last_seq - len(new) + 1
+    return [
+        Row(
+            start + index,
+            run_id,
+            _kind(row.kind),
+            row.type,
+            row.body,
+            now,
+            row.parent,
+            row.kind == "aside",
+        )
+        for index, row in enumerate(new)
+    ]
+
+
+def columns(rows: Sequence[NewRow]) -> list[object]:
+    """Give rows as the arrays that the inserting statements unnest."""
+    return [
+        [row.kind for row in rows],
+        [row.type for row in rows],
+        [row.subtype for row in rows],
+        [row.uuid for row in rows],
+        [row.parent for row in rows],
+        [row.body for row in rows],
+        [row.facts for row in rows],
+    ]
+
+
+def ledger_columns(rows: Sequence[LedgerRow]) -> list[object]:
+    """Give ledger rows as the arrays that the inserting statements unnest."""
+    columns: list[list[Any]] = [
+        [row.thread for row in rows],
+        [row.purpose for row in rows],
+        [row.model for row in rows],
+        [row.request_id for row in rows],
+        [row.http_status for row in rows],
+        [row.usage.input_tokens for row in rows],
+        [row.usage.output_tokens for row in rows],
+        [row.usage.cache_read_tokens for row in rows],
+        [row.usage.cache_write_5m_tokens for row in rows],
+        [row.usage.cache_write_1h_tokens for row in rows],
+        [row.usage.thinking_tokens for row in rows],
+        [row.usage.web_search_requests for row in rows],
+        [row.cost_usd for row in rows],
+        [row.estimated for row in rows],
+        [row.duration_ms for row in rows],
+    ]
+    return list(columns)
+
+
+def message_row(entry: Entry) -> NewRow:
+    """Give a message as a row on its way in."""
+    message = entry.message
+    return NewRow(
+        "aside" if entry.is_aside else "message",
+        message.type,
+        getattr(message, "subtype", None),
+        message.uuid,
+        entry.thread or getattr(message, "parent_tool_use_id", None),
+        entry.body.decode(),
+        orjson.dumps(entry.facts).decode() if entry.facts else None,
+        orjson.dumps(entry.audit).decode() if entry.audit else None,
+    )
+
+
+def _service_row(event: ServiceEvent, session_id: str, run_id: str, now: datetime) -> NewRow:
+    body = service_body(event, session_id, run_id, now)
+    return NewRow("service", event.type, None, None, None, body, None)
+
+
+def _kind(kind: str) -> Literal["message", "service"]:
+    return "service" if kind == "service" else "message"
