@@ -305,6 +305,9 @@ REQUIREMENTS: dict[str, Requirement] = {
         "A command's text holds the output of commands that only read; others stay words.",
         "tools 16",
     ),
+    "command:inert": Requirement(
+        "Arguments of a command are words: nothing in them is run or read.", "ours"
+    ),
     "command:unknown": Requirement(
         "A command that is not there goes to the model as text, with a word that nothing was run.",
         "tools 16",

@@ -197,7 +197,7 @@ class Place(Protocol):
         """Read instructions that stand in the folders of files which a call touched."""
         ...
 
-    async def command(self, name: str, arguments: str) -> CommandText | None:
+    async def command(self, name: str) -> CommandText | None:
         """Give the text of a command, or of a skill that users may start; None if there is none."""
         ...
 

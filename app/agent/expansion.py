@@ -1,8 +1,9 @@
 """Prompts that say more than they hold: commands of the workspace, and files that they name.
 
 `/NAME arguments` is given to the model as the command's text, `@path` brings the file, and a
-command's text may hold the output of commands that only read. Readers see the prompt as it was
-sent; what the model is given goes with it as a fact, so that every host repeats the same bytes.
+command's text may hold the output of commands that only read. Arguments are words: they run and
+read nothing, wherever the command's text puts them. Readers see the prompt as it was sent; what the
+model is given goes with it as a fact, so that every host repeats the same bytes.
 Nothing here changes anything, so a host that died over it is followed by one that does it again.
 """
 
@@ -17,7 +18,8 @@ from app.agent.state import LoopState
 from app.domain.briefing import News
 from app.domain.mcp import PREFIX
 from app.domain.messages import Prompt
-from app.domain.skills import CommandText, SkillNote
+from app.domain.skills import SkillNote
+from app.domain.substitution import commands_of, mentions_of, substituted
 from app.domain.tools import ToolCall, ToolResult
 
 MOST_MENTIONS = 10
@@ -25,8 +27,6 @@ MOST_MENTIONS = 10
 MOST_COMMANDS = 10
 """Commands that a text runs; those beyond stay words."""
 _COMMAND = re.compile(r"\s*/(\w[\w.:-]{0,200})(?:\s+(.*))?", re.DOTALL)
-_MENTION = re.compile(r"(?<!\S)@([^\s@`'\"]+)")
-_SHELL = re.compile(r"(?<!\S)!`([^`\n]+)`")
 _UNKNOWN = (
     "<system-reminder>\nThe next message begins with {name}, which is no command here: nothing was "
     "run. Take it as text. The commands here: {known}.\n</system-reminder>"
@@ -68,33 +68,29 @@ async def expanded(
 async def _expanded(
     text: str, skills: Iterable[SkillNote], state: LoopState, effects: Effects
 ) -> Expansion | None:
-    texts, named_in = [text], text
+    texts, named = [text], mentions_of(text)
     granted: Mapping[str, tuple[str, ...]] = {}
     if command := _COMMAND.fullmatch(text):
         name, arguments = command[1], (command[2] or "").strip()
-        found = await _text_of(name, arguments, effects)
-        if found is not None:
-            granted, body = found.granted, found.text
-            if not name.startswith(PREFIX):  # a server's words run nothing and read nothing here
-                named_in = body = await _with_outputs(body, state, effects)
+        if name.startswith(PREFIX):
+            body = await effects.servers.prompt(name, arguments)
+            if body is not None:  # a server's words run nothing and read nothing here
+                texts, named = [_told(name, arguments), body], []
+        elif found := await effects.place.command(name):
+            granted, named = found.granted, mentions_of(found.text, found.folder)
+            outputs = await _outputs(commands_of(found.text, found.folder), state, effects)
+            body = substituted(found.text, arguments, found.folder, outputs)
             texts = [_told(name, arguments), body]
-        elif name not in LOCAL_COMMANDS:
+        if len(texts) == 1 and name not in LOCAL_COMMANDS:
             texts = [_unknown(name, skills), text]
     expansion = Expansion([], granted=granted)
-    for path in dict.fromkeys(map(_path, _MENTION.findall(named_in))):
+    for path in named:
         if len(expansion.read) < MOST_MENTIONS:
             await _bring(path, expansion, state, effects)
     if len(texts) == 1 and not expansion.read:
         return None
     expansion.blocks += map(_text, texts)
     return expansion
-
-
-async def _text_of(name: str, arguments: str, effects: Effects) -> CommandText | None:
-    if name.startswith(PREFIX):
-        text = await effects.servers.prompt(name, arguments)
-        return None if text is None else CommandText(text)
-    return await effects.place.command(name, arguments)
 
 
 async def _bring(path: str, expansion: Expansion, state: LoopState, effects: Effects) -> None:
@@ -113,25 +109,23 @@ async def _bring(path: str, expansion: Expansion, state: LoopState, effects: Eff
     expansion.news = News(files={**expansion.news.files, **beside.files})
 
 
-async def _with_outputs(body: str, state: LoopState, effects: Effects) -> str:
-    """Put the output of commands in place of them. One that does more than read stays words."""
+async def _outputs(
+    commands: Mapping[str, str], state: LoopState, effects: Effects
+) -> Mapping[str, str]:
+    """Run commands that only read; give what they print. One that does more has no output."""
     outputs: dict[str, str] = {}
-    for command in dict.fromkeys(_SHELL.findall(body)):
+    for text, command in commands.items():
         if len(outputs) < MOST_COMMANDS:
             result = await _read("Bash", {"command": command}, state, effects)
             if result is not None and isinstance(result.content, str):
-                outputs[command] = result.content
-    return _SHELL.sub(lambda found: outputs.get(found[1], found[0]), body)
+                outputs[text] = result.content
+    return outputs
 
 
 async def _read(
     tool: str, given: Mapping[str, Any], state: LoopState, effects: Effects
 ) -> ToolResult | None:
     return await effects.errands.read(ToolCall(effects.clock.uuid(), tool, given), state.memory)
-
-
-def _path(mention: str) -> str:
-    return mention.rstrip(".,;:!?)]}>")
 
 
 def _text(text: str) -> dict[str, Any]:

@@ -55,8 +55,11 @@ class UploadedSkill:
 
 @dataclass(frozen=True, slots=True)
 class CommandText:
-    """What the model is given for a prompt that begins with a name."""
+    """What stands behind a name that a prompt may begin with."""
 
     text: str
+    """As it was written, with its places for arguments."""
+    folder: str = ""
+    """Where its files stand, in the agent's view."""
     granted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Rules that are approved from here on, by the skill that they come with."""

@@ -18,7 +18,7 @@ from app.errors import ToolFailed, WorkspaceUnavailable
 from app.tools.encoding import decode
 from app.tools.git_state import git_state
 from app.tools.imports import imports
-from app.tools.skills import Shelf, told
+from app.tools.skills import Shelf, wording
 from app.tools.workspace import Workspace
 
 MAX_FILE_BYTES = 48 * 1024
@@ -81,7 +81,7 @@ class Project:
                         reading.take(instructions)
         return News(files=reading.files)
 
-    async def command(self, name: str, arguments: str) -> CommandText | None:
+    async def command(self, name: str) -> CommandText | None:
         if self.shelf.is_uploaded(name):
             try:
                 await self.prepare()
@@ -91,7 +91,7 @@ class Project:
         if skill is None or not skill.note.for_user:
             return None
         granted = {skill.note.name: skill.allowed_tools} if skill.allowed_tools else {}
-        return CommandText(told(skill, arguments), granted)
+        return CommandText(wording(skill), skill.folder, granted)
 
     def _instructions(self, folder: str) -> Iterator[str]:
         return (

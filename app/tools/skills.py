@@ -15,11 +15,11 @@ from typing import TypeVar
 
 from app.domain.options import SettingSource
 from app.domain.skills import SkillNote
+from app.domain.substitution import substituted
 from app.domain.text import printable
 from app.errors import ToolFailed
 from app.tools.encoding import decode
 from app.tools.frontmatter import Document, read_document
-from app.tools.substitution import substituted
 from app.tools.workspace import Workspace
 
 MANIFEST = "SKILL.md"
@@ -188,11 +188,15 @@ def manifest(data: bytes) -> Document | None:
 
 
 def told(skill: Skill, arguments: str) -> str:
-    """Give the text as the model reads it; that of a skill behind the place of its files."""
-    body = substituted(skill.body, arguments, skill.folder)
+    """Give the text as the model reads it."""
+    return substituted(wording(skill), arguments, skill.folder)
+
+
+def wording(skill: Skill) -> str:
+    """Give the text with its places for arguments; that of a skill behind the place of its files."""
     if skill.note.is_command:
-        return body
-    return f"Files of the skill {skill.note.name} are in {skill.folder}\n\n{body}"
+        return skill.body
+    return f"Files of the skill {skill.note.name} are in ${{CLAUDE_SKILL_DIR}}\n\n{skill.body}"
 
 
 def _made(note: SkillNote, document: Document, folder: str) -> Skill:

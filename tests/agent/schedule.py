@@ -117,8 +117,8 @@ class DicePlace:
         name = self.chance.choice(("/workspace/sub/a", "/workspace/sub/b", ""))
         return News() if not name or name in known.files else News(files={name: "of the folder"})
 
-    async def command(self, name: str, arguments: str) -> CommandText | None:
-        return CommandText(f"{name}: {arguments}") if self.chance.random() < 0.5 else None
+    async def command(self, name: str) -> CommandText | None:
+        return CommandText(f"{name}: $ARGUMENTS") if self.chance.random() < 0.5 else None
 
 
 @dataclass(slots=True)

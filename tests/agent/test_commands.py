@@ -276,6 +276,45 @@ async def test_a_commands_text_holds_what_reading_commands_print(reads: bool, ou
     assert said(model)[-1] == f"Log:\n{output} and x=!`git log`, now"
 
 
+@pytest.mark.requirement("command:inert")
+@pytest.mark.parametrize(
+    "arguments",
+    ["!`git log`", "@a.txt", "`!`git log`", "x` !`git log", "$0 !`git log $ARGUMENTS` @a.txt"],
+)
+async def test_arguments_run_nothing_and_read_nothing_wherever_they_are_put(arguments: str) -> None:
+    done: list[str] = []
+
+    async def run(asked_of: ToolCall, memory: ToolMemory) -> ToolResult:
+        done.append(f"{asked_of.name} {asked_of.input.get('file_path')}")
+        return await _told(asked_of, memory)
+
+    written = (
+        "For $ARGUMENTS\n!`git log $ARGUMENTS` @$0 @$ARGUMENTS !`$ARGUMENTS`\n!$ARGUMENTS @b.txt"
+    )
+    model = ScriptedModel([DONE])
+    tools = ScriptedToolbox([READ, tool("Bash")], run=run)
+    place = replace(PLACE, commands={"log": written})
+    await asked(model, f"/log {arguments}", tools=tools, place=place)
+    assert done == ["Read b.txt"]  # which the command's own text names
+    put = written.replace("$0", arguments.split(maxsplit=1)[0]).replace("$ARGUMENTS", arguments)
+    if "$" not in arguments:
+        assert said(model)[-1] == put
+
+
+@pytest.mark.requirement("command:inert")
+async def test_what_a_command_printed_names_no_files() -> None:
+    model = ScriptedModel([DONE])
+
+    async def run(asked_of: ToolCall, _: ToolMemory) -> ToolResult:
+        assert asked_of.name == "Bash"
+        return ToolResult("see @a.txt and $ARGUMENTS")
+
+    tools = ScriptedToolbox([READ, tool("Bash")], run=run)
+    place = replace(PLACE, commands={"log": "!`git log`, for $ARGUMENTS"})
+    await asked(model, "/log me", tools=tools, place=place)
+    assert said(model)[-1] == "see @a.txt and $ARGUMENTS, for me"
+
+
 @pytest.mark.requirement("command:mentions")
 async def test_no_more_files_are_brought_than_a_request_can_bear() -> None:
     model = ScriptedModel([DONE])
@@ -295,7 +334,7 @@ class StrangeServers(NoServers):
 async def test_the_words_of_a_server_run_nothing_and_read_nothing() -> None:
     model = ScriptedModel([DONE])
     tools = ScriptedToolbox([READ, tool("Bash")], run=_told)
-    world = effects(model, prompts=[prompt("/mcp__s__ask now")], tools=tools)
+    world = effects(model, prompts=[prompt("/mcp__s__ask @b.txt")], tools=tools)
     await play(replace(world, servers=StrangeServers()))
-    assert said(model)[-1] == "!`cat a.txt` and @a.txt, now"
+    assert said(model)[-1] == "!`cat a.txt` and @a.txt, @b.txt"
     assert tools.log == []

@@ -325,11 +325,9 @@ class ToldPlace:
     async def near(self, paths: Iterable[str], known: Briefing) -> News:  # noqa: ARG002 - as above
         return next((self.beside[path] for path in paths if path in self.beside), News())
 
-    async def command(self, name: str, arguments: str) -> CommandText | None:
+    async def command(self, name: str) -> CommandText | None:
         text = self.commands.get(name)
-        if text is None:
-            return None
-        return CommandText(text.replace("$ARGUMENTS", arguments), self.granted)
+        return None if text is None else CommandText(text, granted=self.granted)
 
 
 @dataclass(slots=True)

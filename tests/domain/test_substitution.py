@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.tools.substitution import substituted
+from app.domain.substitution import commands_of, mentions_of, substituted
 
 
 @pytest.mark.requirement("skill:arguments")
@@ -21,10 +21,19 @@ from app.tools.substitution import substituted
         # What was put in is text: it is not looked at again.
         ("$0 $1", "$1 $ARGUMENTS", "$1 $ARGUMENTS"),
         ("$ARGUMENTS", "\\1 ${CLAUDE_SKILL_DIR}", "\\1 ${CLAUDE_SKILL_DIR}"),
+        ("!`cat $0`", "a !`b`", "!`cat a`"),
+        ("!`ls` $0", "!`ls`", "OUT !`ls`"),
         ("$ARGUMENTSX costs $5000", "a", "$ARGUMENTSX costs $5000\n\nARGUMENTS: a"),
     ],
 )
 def test_arguments_stand_where_the_text_wants_them(
     body: str, arguments: str, expected: str
 ) -> None:
-    assert substituted(body, arguments, "/s") == expected
+    assert substituted(body, arguments, "/s", {"ls": "OUT"}) == expected
+
+
+@pytest.mark.requirement("command:inert")
+def test_a_text_asks_for_what_holds_no_place_for_arguments() -> None:
+    body = "!`cat ${CLAUDE_SKILL_DIR}/a` x=!`b` !`c $0` !`d $ARGUMENTS` @e.txt, @$0/f @${CLAUDE_SKILL_DIR}/g"
+    assert commands_of(body, "/s") == {"cat ${CLAUDE_SKILL_DIR}/a": "cat /s/a"}
+    assert mentions_of(body, "/s") == ["e.txt", "/s/g"]
