@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import asyncpg
 
-from app.store.queue import CLAIMABLE
+from app.store.claims import CLAIMABLE
 from benchmarks.client import Peer
 from benchmarks.processes import Server
 from benchmarks.stage import Stage, set_stage

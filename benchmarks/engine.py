@@ -35,11 +35,12 @@ from app.domain.messages import Prompt, UserContent, UserMessage
 from app.domain.usage import LedgerRow, Usage
 from app.store import queue
 from app.store.append import append as append_one
+from app.store.claims import Claim
 from app.store.engine import Database, open_database
 from app.store.group_commit import GroupCommit
 from app.store.keys import DEFAULT_TENANT
-from app.store.leases import Lease
-from app.store.queue import Claim, Host, NewRun
+from app.store.leases import Host, Lease
+from app.store.queue import NewRun
 from app.store.rows import Row, columns, ledger_columns, new_rows
 from app.store.sessions import NewSession, create_session
 from benchmarks.client import Peer

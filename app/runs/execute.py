@@ -38,13 +38,13 @@ from app.runs.live import Hub
 from app.runs.loading import load
 from app.runs.ownership import Ownership
 from app.sandbox.process import uninterrupted
-from app.store import actions, cancels, journal, queue
+from app.store import actions, cancels, journal
 from app.store.append import was_stored
+from app.store.claims import Claim
 from app.store.engine import GONE, Database
 from app.store.group_commit import GroupCommit
-from app.store.leases import Lease
+from app.store.leases import Host, Lease, release, renew
 from app.store.ledger import spend_of
-from app.store.queue import Claim, Host
 from app.store.rows import Row
 from app.store.runs import Work, work_of
 from app.tools.shells import Shells
@@ -138,7 +138,7 @@ class Execution:
 
     async def _renew(self) -> bool:
         lease = self.claim.lease
-        return lease in await self._outlast(lambda: queue.renew(self.database, self.host, [lease]))
+        return lease in await self._outlast(lambda: renew(self.database, self.host, [lease]))
 
     def mail(self) -> None:
         """Say that something came for the run: a prompt, an answer."""
@@ -324,7 +324,7 @@ class Execution:
                 await self.shells.close()
                 told = ends_told(self._now(), self.shells, effects)
                 await self._store(self._now().after(Batch((*told, Entry.of(note)))))
-                await self._outlast(lambda: queue.release(self.database, self.claim.lease))
+                await self._outlast(lambda: release(self.database, self.claim.lease))
             case _:
                 pass
 

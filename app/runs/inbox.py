@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from app.domain.messages import Prompt
 from app.store.engine import GONE, Database
+from app.store.inbox import waiting_prompts
 from app.store.leases import Lease
-from app.store.queue import waiting_prompts
 
 
 @dataclass(slots=True)

@@ -18,11 +18,10 @@ from dataclasses import dataclass, field
 from app.agent.state import LoopState
 from app.domain.options import AgentOptions
 from app.domain.runs import EndReason
-from app.store import queue
+from app.store.claims import Claim
 from app.store.engine import TROUBLE, Database
 from app.store.follow_up import follow_up
-from app.store.leases import Lease
-from app.store.queue import Claim, Host
+from app.store.leases import Host, Lease, release
 from app.tools.shells import Shells
 
 log = logging.getLogger(__name__)
@@ -114,7 +113,7 @@ class Keeper:
         for kept in list(self._kept.values()):
             await self._drop(kept)
             try:
-                await queue.release(self.database, kept.lease)
+                await release(self.database, kept.lease)
             except TROUBLE as error:  # the lease runs out by itself
                 log.warning("A session cannot be let go: %s", type(error).__name__)
         await asyncio.gather(*self._watches, return_exceptions=True)

@@ -13,8 +13,9 @@ from app.agent.start_step import opening
 from app.agent.state import LoopState
 from app.domain.messages import Prompt
 from app.runs.execute import Parts, announcement
+from app.store.claims import Claim
 from app.store.leases import Lease
-from app.store.queue import Claim, NewRun
+from app.store.queue import NewRun
 from app.store.rows import NewRow, Row, new_rows, stored_rows
 from app.store.runs import Work
 from app.store.starting import QUEUED_SEQ

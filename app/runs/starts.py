@@ -29,8 +29,8 @@ from app.store import queue
 from app.store.engine import Database
 from app.store.inbox import steer
 from app.store.keys import Caller
-from app.store.leases import Lease
-from app.store.queue import Enqueued, Host, NewRun
+from app.store.leases import Host, Lease
+from app.store.queue import Enqueued, NewRun
 from app.store.runs import RunRow, Work, find_run
 from app.store.session_lists import newest_session
 from app.store.sessions import NewSession

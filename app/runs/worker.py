@@ -19,13 +19,12 @@ from app.runs.desk import WaitingRules
 from app.runs.execute import Execution, Parts
 from app.runs.keeping import Keeper
 from app.runs.live import Hub
-from app.store import queue
 from app.store.bus import Bus
+from app.store.claims import Claim, claim_many
 from app.store.engine import TROUBLE, Database
 from app.store.group_commit import GroupCommit
 from app.store.idempotency import forget_old
-from app.store.leases import Lease
-from app.store.queue import Claim, Host
+from app.store.leases import Host, Lease, renew
 from app.store.settling import expire_due
 from app.store.words import (
     CancelAsked,
@@ -211,7 +210,7 @@ class Worker:
 
     async def _claim(self) -> bool:
         with self._slots(CLAIMS_AT_ONCE) as free:
-            claims = await queue.claim_many(self.database, self.host, free) if free else []
+            claims = await claim_many(self.database, self.host, free) if free else []
             for claim in claims:
                 self.start(claim)
         return bool(claims)
@@ -227,7 +226,7 @@ class Worker:
             sent_s = time.monotonic()
             try:
                 async with asyncio.timeout(self.host.lease_s / 2):
-                    renewed = await queue.renew(self.database, self.host, [*held, *kept])
+                    renewed = await renew(self.database, self.host, [*held, *kept])
             except TROUBLE as error:
                 log.warning("Leases cannot be renewed: %s", type(error).__name__)
                 self._stop_expired()

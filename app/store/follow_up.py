@@ -8,9 +8,9 @@ import orjson
 from ulid import ULID
 
 from app.domain.journal import ServiceEvent
+from app.store.claims import Claim
 from app.store.engine import Database
-from app.store.leases import Lease
-from app.store.queue import Claim, Host
+from app.store.leases import Host, Lease
 from app.store.rows import service_body
 
 

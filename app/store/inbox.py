@@ -8,7 +8,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.messages import Prompt
 from app.errors import IdTaken
-from app.store.engine import sql
+from app.store.engine import Database, sql
+from app.store.leases import Lease
 
 PREVIEW_CHARS = 500
 
@@ -125,3 +126,23 @@ async def replace_prompts(
         {"tenant": tenant_id, "run": run_id},
     )
     await insert_prompts(connection, tenant_id, session_id, run_id, prompts)
+
+
+async def waiting_prompts(database: Database, lease: Lease) -> list[Prompt]:
+    """Give the prompts of a run that the journal does not hold yet, oldest first."""
+    rows = await database.raw.fetch(
+        """SELECT id, uuid, content, has_client_uuid, is_steer FROM inbox
+           WHERE tenant_id = $1 AND run_id = $2 AND consumed_seq IS NULL ORDER BY position""",
+        lease.tenant_id,
+        lease.run_id,
+    )
+    return [
+        Prompt(
+            row["id"],
+            row["uuid"],
+            orjson.loads(row["content"]),
+            row["has_client_uuid"],
+            row["is_steer"],
+        )
+        for row in rows
+    ]

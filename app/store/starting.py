@@ -13,6 +13,7 @@ import orjson
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.errors import IdTaken
+from app.store.claims import CLAIMABLE
 from app.store.engine import GONE, Database, gone
 from app.store.inbox import (
     INBOX_COLUMNS,
@@ -22,7 +23,8 @@ from app.store.inbox import (
     prompts_json,
     uuid_taken,
 )
-from app.store.queue import CLAIMABLE, Host, NewRun
+from app.store.leases import Host
+from app.store.queue import NewRun
 from app.store.rows import NewRow, columns
 from app.store.runs import RunRow
 from app.store.sessions import NewSession, SessionRow

@@ -35,9 +35,9 @@ from app.runs.previews import live_previews
 from app.runs.progress import ToldToolbox
 from app.runs.side_model import SmallModel
 from app.sandbox.guarded_http import Guard
+from app.store.claims import Claim
 from app.store.engine import Database
 from app.store.leases import Lease
-from app.store.queue import Claim
 from app.store.runs import Work
 from app.tools.agent_tool import no_shells
 from app.tools.decoder import Decoder

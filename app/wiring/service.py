@@ -44,7 +44,7 @@ from app.sandbox.strays import end_strays
 from app.settings import Settings, StreamSettings
 from app.store.bus import Bus, open_bus
 from app.store.engine import Database
-from app.store.queue import Host
+from app.store.leases import Host
 from app.tools.builtin import BUILTIN_TOOLS
 from app.tools.bundle_folders import BundleFolders
 from app.tools.custom import installed_tools

@@ -27,8 +27,8 @@ from app.domain.skills import CommandText
 from app.errors import LeaseLost, ModelOverloaded
 from app.runs.activity import Activity, watched
 from app.runs.ownership import Ownership
-from app.store.leases import Lease
-from app.store.queue import Claim, Host
+from app.store.claims import Claim
+from app.store.leases import Host, Lease
 from tests.agent.test_resume import assert_valid
 from tests.contracts.engine_seam import Pen
 from tests.fakes.effects import (

@@ -15,9 +15,10 @@ from app.domain.options import AgentOptions
 from app.domain.results import ErrorResult
 from app.domain.usage import LedgerRow, Spend, Usage
 from app.store.cancels import CancelAsked
+from app.store.claims import Claim
 from app.store.follow_up import FollowUp
-from app.store.leases import Lease
-from app.store.queue import Claim, Enqueued, Host, NewRun
+from app.store.leases import Host, Lease
+from app.store.queue import Enqueued, NewRun
 from app.store.rows import Row
 from app.store.runs import Work
 from app.store.sessions import NewSession

@@ -13,8 +13,8 @@ from app.domain.journal import Batch, ServiceEvent
 from app.domain.usage import Usage
 from app.errors import IdTaken, LeaseLost, NotFound, QueueFull
 from app.store.cancels import CancelAsked
+from app.store.claims import Claim
 from app.store.leases import Lease
-from app.store.queue import Claim
 from tests.contracts.engine_seam import A, B, Pen, RunView, SessionView, spent
 
 

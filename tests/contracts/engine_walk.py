@@ -13,8 +13,8 @@ from typing import Any
 from app.domain.journal import Batch, ServiceEvent
 from app.domain.runs import RunEvent
 from app.errors import TreadleError
-from app.store.leases import Lease
-from app.store.queue import Claim, Host
+from app.store.claims import Claim
+from app.store.leases import Host, Lease
 from app.store.rows import Row
 from tests.contracts.engine_seam import TENANTS, A, B, EngineStore, Pen, spent
 

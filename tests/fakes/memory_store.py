@@ -23,9 +23,10 @@ from app.domain.runs import EndReason, Outcome, after
 from app.domain.usage import LedgerRow, Spend
 from app.errors import IdTaken, LeaseLost, NotFound, QueueFull
 from app.store.cancels import CancelAsked
+from app.store.claims import Claim
 from app.store.follow_up import FollowUp
-from app.store.leases import Lease
-from app.store.queue import Claim, Enqueued, Host, NewRun
+from app.store.leases import Host, Lease
+from app.store.queue import Enqueued, NewRun
 from app.store.rows import Row, service_body
 from app.store.runs import Work
 from app.store.sessions import NewSession

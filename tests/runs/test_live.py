@@ -14,9 +14,9 @@ from app.runs.live import End, Framed, Hub, Item, Preview
 from app.runs.previews import live_previews
 from app.store.append import append
 from app.store.bus import Bus, open_bus
+from app.store.claims import Claim
 from app.store.engine import Database
 from app.store.journal import PAGE
-from app.store.queue import Claim
 from app.store.replay import PAGE_BYTES, read_page
 from app.store.rows import Row
 from app.store.words import RowsWritten

@@ -15,9 +15,9 @@ from app.runs.mirrors import Mirrors
 from app.runs.previews import LivePreviews, live_previews
 from app.runs.relay import Relay, open_relay
 from app.store.bus import MOST_PARTS, Bus, open_bus
+from app.store.claims import Claim
 from app.store.engine import Database
 from app.store.leases import Lease
-from app.store.queue import Claim
 from app.store.rows import Row
 from app.store.words import PreviewPart, PreviewsWanted, RowsWritten, Word, pack, unpack
 from tests.runs.pieces import Screen, parts_of

@@ -18,12 +18,12 @@ from app.domain.usage import Usage
 from app.runs.desk import Desk
 from app.runs.execute import Execution
 from app.runs.live import Hub
-from app.store import queue
+from app.store import leases
 from app.store.bus import Bus
+from app.store.claims import Claim
 from app.store.engine import Database
 from app.store.group_commit import GroupCommit
 from app.store.leases import Lease
-from app.store.queue import Claim
 from app.store.runs import Work
 from app.tools.shells import Shells
 from app.tools.tool import Tool, ToolContext, ToolInput, tool
@@ -205,7 +205,7 @@ async def test_what_the_database_can_never_take_ends_the_run_instead_of_being_tr
     claim = await begun(database)
     hub = Hub(database, Bus(database, "host_1"), 1.0, 100)
     async with asyncio.timeout(10):
-        host, appends = queue.Host("host_1", 30.0), GroupCommit(database)
+        host, appends = leases.Host("host_1", 30.0), GroupCommit(database)
         await Execution(claim, host, database, hub, BoundlessParts(), appends, 3).run()
     (run,) = await rows(database, "SELECT status, end_reason FROM runs")
     assert run == {"status": "finished", "end_reason": "internal"}
@@ -217,7 +217,7 @@ async def test_a_failure_that_is_no_outage_ends_the_run_once_instead_of_repeatin
     claim = await begun(database)
     hub = Hub(database, Bus(database, "host_1"), 1.0, 100)
     async with asyncio.timeout(10):
-        host, appends = queue.Host("host_1", 30.0), GroupCommit(database)
+        host, appends = leases.Host("host_1", 30.0), GroupCommit(database)
         await Execution(claim, host, database, hub, BrokenParts(), appends, 3).run()
     (run,) = await rows(database, "SELECT status, end_reason FROM runs")
     assert run == {"status": "finished", "end_reason": "internal"}

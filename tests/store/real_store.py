@@ -11,15 +11,16 @@ from app.domain.messages import Prompt
 from app.domain.results import ErrorResult
 from app.domain.usage import Spend
 from app.runs.busy import find_place
-from app.store import cancels, journal, queue
+from app.store import cancels, claims, inbox, journal, queue
 from app.store.append import append
+from app.store.claims import Claim
 from app.store.engine import Database
 from app.store.follow_up import FollowUp, follow_up
 from app.store.inbox import steer
 from app.store.keys import ensure_tenant
-from app.store.leases import Lease
+from app.store.leases import Host, Lease, release, renew
 from app.store.ledger import spends
-from app.store.queue import Claim, Enqueued, Host, NewRun
+from app.store.queue import Enqueued, NewRun
 from app.store.rows import Row
 from app.store.runs import Work, work_of
 from app.store.sessions import NewSession, create_session
@@ -74,16 +75,16 @@ class RealStore:
             return run_id
 
     async def claim(self, host: Host) -> Claim | None:
-        return await queue.claim(self.database, host)
+        return await claims.claim(self.database, host)
 
     async def claim_many(self, host: Host, most: int) -> list[Claim]:
-        return await queue.claim_many(self.database, host, most)
+        return await claims.claim_many(self.database, host, most)
 
     async def renew(self, host: Host, leases: Sequence[Lease]) -> dict[Lease, bool]:
-        return await queue.renew(self.database, host, leases)
+        return await renew(self.database, host, leases)
 
     async def release(self, lease: Lease) -> None:
-        await queue.release(self.database, lease)
+        await release(self.database, lease)
 
     async def append(
         self,
@@ -140,7 +141,7 @@ class RealStore:
             )
 
     async def waiting_prompts(self, lease: Lease) -> list[Prompt]:
-        return await queue.waiting_prompts(self.database, lease)
+        return await inbox.waiting_prompts(self.database, lease)
 
     async def work_of(self, tenant_id: str, run_id: str) -> Work:
         return await work_of(self.database, tenant_id, run_id)

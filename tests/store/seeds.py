@@ -21,9 +21,11 @@ from app.domain.usage import LedgerRow
 from app.providers.pricing import PriceTable
 from app.runs.clock import SystemClock
 from app.store import queue
+from app.store.claims import Claim
 from app.store.engine import Database, open_database
 from app.store.keys import ensure_tenant
-from app.store.queue import Claim, Enqueued, Host, NewRun
+from app.store.leases import Host
+from app.store.queue import Enqueued, NewRun
 from app.store.sessions import NewSession, create_session
 
 TENANT = "default"

@@ -8,9 +8,9 @@ import pytest
 
 from app.domain.actions import Request
 from app.errors import LeaseLost
-from app.store import actions, cancels, queue
+from app.store import actions, cancels, claims
+from app.store.claims import Claim
 from app.store.engine import Database
-from app.store.queue import Claim
 from app.store.settling import expire_due, resolve_action
 from app.store.waiting import hold_sessions_of
 from tests.store.seeds import TENANT, A, B, begun, dump, rows
@@ -49,10 +49,10 @@ async def test_a_run_that_is_let_go_is_claimed_once_it_is_answered(database: Dat
     await actions.tell_waits(database, claim.lease, waits=True, action_ids=[action])
     await actions.park(database, claim.lease, [action])
     assert await run_of(database) == ("requires_action", True)
-    assert await queue.claim(database, B) is None
+    assert await claims.claim(database, B) is None
     await answer(database, claim)
     assert await run_of(database) == ("queued", False)
-    taken = await queue.claim(database, B)
+    taken = await claims.claim(database, B)
     assert taken is not None
     assert (taken.has_waited, taken.was_lost, taken.stalled_attempts) == (True, False, 0)
     assert await run_of(database) == ("running", False)
@@ -70,7 +70,7 @@ async def test_what_comes_just_before_a_run_is_let_go_keeps_it_claimable(
         async with database.begin() as connection:
             await cancels.request_cancel(connection, TENANT, claim.lease.run_id, None)
     await actions.park(database, claim.lease, [action])
-    taken = await queue.claim(database, B)
+    taken = await claims.claim(database, B)
     assert taken is not None
     assert (taken.has_waited, taken.is_cancelled) == (True, what == "cancel")
 
@@ -84,7 +84,7 @@ async def test_of_an_answer_and_a_run_that_is_let_go_at_once_neither_is_missed(
         await asyncio.gather(
             actions.park(database, claim.lease, [action]), answer(database, claim, action)
         )
-        taken = await queue.claim(database, A)
+        taken = await claims.claim(database, A)
         assert taken is not None
         assert taken.lease.run_id == claim.lease.run_id
 
@@ -153,4 +153,4 @@ async def test_a_run_that_is_let_go_comes_back_at_its_deadline(database: Databas
     await actions.park(database, claim.lease, [action])
     await database.raw.execute("UPDATE runs SET deadline_at = clock_timestamp()")
     await expire_due(database)
-    assert await queue.claim(database, B) is not None
+    assert await claims.claim(database, B) is not None

@@ -12,12 +12,13 @@ import pytest
 from app.domain.journal import Batch, Entry, ServiceEvent
 from app.domain.usage import LedgerRow, Usage
 from app.errors import LeaseLost
-from app.store import journal, queue
+from app.store import claims, journal
 from app.store.append import append
 from app.store.append_many import Write, append_many
+from app.store.claims import Claim
 from app.store.engine import Database
 from app.store.group_commit import AT_ONCE, GroupCommit
-from app.store.queue import Claim
+from app.store.leases import release, renew
 from tests.store.seeds import DYING, TENANT, A, B, begun, dice, last_batch, note, rows
 
 
@@ -135,7 +136,7 @@ async def test_a_lost_lease_among_them_writes_nothing_and_holds_up_nobody(
     database: Database,
 ) -> None:
     held, lost = await begun(database, A), await begun(database, DYING)
-    taken = await queue.claim(database, B)
+    taken = await claims.claim(database, B)
     assert taken is not None
     assert taken.lease.session_id == lost.lease.session_id
     before = await rows(database, "SELECT count(*) FROM ledger")
@@ -149,7 +150,7 @@ async def test_a_lost_lease_among_them_writes_nothing_and_holds_up_nobody(
 
 async def test_a_session_that_was_let_go_takes_no_batch(database: Database) -> None:
     claim = await begun(database)
-    await queue.release(database, claim.lease)
+    await release(database, claim.lease)
     assert await append_many(database, writes([claim], [Batch((note(claim),))])) == [None]
 
 
@@ -307,5 +308,5 @@ async def _renew_on_and_on(database: Database, claims: Sequence[Claim]) -> None:
     """Heartbeats lock many sessions at once too: the two must never lock each other out."""
     leases = [claim.lease for claim in claims][::-1]
     while True:
-        await queue.renew(database, A, leases)
+        await renew(database, A, leases)
         await asyncio.sleep(0)

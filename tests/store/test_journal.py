@@ -14,11 +14,12 @@ import pytest
 from app.domain.journal import Batch, ServiceEvent
 from app.domain.usage import LedgerRow, Usage
 from app.errors import LeaseLost
-from app.store import cancels, journal, queue
+from app.store import cancels, claims, inbox, journal
 from app.store.append import append, was_stored
+from app.store.claims import Claim
 from app.store.engine import Database
+from app.store.leases import release
 from app.store.ledger import spends
-from app.store.queue import Claim
 from app.store.rows import Row
 from tests.store.seeds import (
     DYING,
@@ -115,10 +116,10 @@ async def test_a_batch_is_stored_in_order_with_its_events_around_it(database: Da
 
 async def test_a_stale_epoch_writes_nothing_at_all(database: Database) -> None:
     old = await begun(database, DYING)
-    new = await queue.claim(database, B)
+    new = await claims.claim(database, B)
     assert new is not None
     assert (new.lease.run_id, new.lease.epoch) == (old.lease.run_id, old.lease.epoch + 1)
-    prompts = await queue.waiting_prompts(database, old.lease)
+    prompts = await inbox.waiting_prompts(database, old.lease)
     before = await dump(database)
     spent = (LedgerRow("m", Usage(1, 1), Decimal(1)),)
     batch = replace(
@@ -142,7 +143,7 @@ async def test_a_session_that_was_let_go_takes_nothing_more_under_its_old_epoch(
     assert await dump(database) == before
 
     released = await begun(database)
-    await queue.release(database, released.lease)
+    await release(database, released.lease)
     with pytest.raises(LeaseLost):
         await append(database, released.lease, Batch((note(released),)))
 
@@ -230,9 +231,9 @@ async def test_prompts_that_a_batch_holds_are_consumed_and_no_others(database: D
     claim = await begun(database)
     _, enqueued = await enqueue(database, claim.lease.session_id)
     assert enqueued.claim is None
-    (prompt,) = await queue.waiting_prompts(database, claim.lease)
+    (prompt,) = await inbox.waiting_prompts(database, claim.lease)
     (stored,) = await append(database, claim.lease, Batch((note(claim),), consumed=(prompt.id,)))
-    assert await queue.waiting_prompts(database, claim.lease) == []
+    assert await inbox.waiting_prompts(database, claim.lease) == []
     consumed = await rows(database, "SELECT id, consumed_seq FROM inbox ORDER BY position")
     assert [row["consumed_seq"] for row in consumed] == [stored.seq, None]
 

@@ -15,11 +15,12 @@ from app.domain.journal import Batch
 from app.domain.options import AgentOptions
 from app.domain.results import ErrorResult
 from app.errors import LeaseLost, NotFound, QueueFull
-from app.store import cancels, journal, queue
+from app.store import cancels, claims, journal
 from app.store.append import append
+from app.store.claims import Claim
 from app.store.engine import Database
 from app.store.keys import ensure_tenant
-from app.store.queue import Claim, Host
+from app.store.leases import Host, release, renew
 from tests.store.seeds import (
     DYING,
     TENANT,
@@ -40,7 +41,7 @@ from tests.store.seeds import (
 
 
 async def claimed_run(database: Database, host: Host = A) -> str | None:
-    claim = await queue.claim(database, host)
+    claim = await claims.claim(database, host)
     return claim.lease.run_id if claim else None
 
 
@@ -99,7 +100,7 @@ async def test_only_the_first_unfinished_run_of_a_session_can_be_claimed(
     first, _ = await enqueue(database, session_id)
     second, enqueued = await enqueue(database, session_id)
     assert enqueued.ahead == 1
-    claim = await queue.claim(database, A)
+    claim = await claims.claim(database, A)
     assert claim is not None
     assert claim.lease.run_id == first
     assert await claimed_run(database, B) is None
@@ -113,7 +114,7 @@ async def test_runs_of_a_session_are_claimed_in_the_order_in_which_they_came(
     session_id = await new_session(database)
     order = [(await enqueue(database, session_id))[0] for _ in range(5)]
     claimed: list[str] = []
-    while claim := await queue.claim(database, A):
+    while claim := await claims.claim(database, A):
         claimed.append(claim.lease.run_id)
         await append(database, claim.lease, last_batch(claim))
     assert claimed == order
@@ -128,7 +129,7 @@ async def test_a_run_that_was_begun_comes_before_a_more_urgent_one_of_its_sessio
     late, _ = await enqueue(database, session_id)
     await database.raw.execute("UPDATE runs SET priority = 5 WHERE id = $1", urgent)
     await database.raw.execute("UPDATE runs SET priority = 9 WHERE id = $1", late)
-    claim = await queue.claim(database, A)
+    claim = await claims.claim(database, A)
     assert claim is not None
     assert claim.lease.run_id == begun_run
     await append(database, claim.lease, last_batch(claim))
@@ -163,17 +164,17 @@ async def test_hosts_that_claim_at_once_never_get_the_same_session(database_url:
         for _ in range(25):
             sessions = [await new_session(database) for _ in range(3)]
             waiting = {(await enqueue(database, each))[0] for each in (*sessions, sessions[0])}
-            claims: list[Claim] = []
-            while len(claims) < 3:  # who finds a row locked goes on without it
+            taken: list[Claim] = []
+            while len(taken) < 3:  # who finds a row locked goes on without it
                 found = await asyncio.gather(
-                    *(queue.claim(database, host) for host in (A, B, A, B, A, B))
+                    *(claims.claim(database, host) for host in (A, B, A, B, A, B))
                 )
-                claims += [claim for claim in found if claim]
-            assert sorted(claim.lease.session_id for claim in claims) == sorted(sessions)
-            assert {claim.lease.run_id for claim in claims} < waiting
-            for claim in claims:
+                taken += [claim for claim in found if claim]
+            assert sorted(claim.lease.session_id for claim in taken) == sorted(sessions)
+            assert {claim.lease.run_id for claim in taken} < waiting
+            for claim in taken:
                 await append(database, claim.lease, last_batch(claim))
-            rest = await queue.claim(database, A)
+            rest = await claims.claim(database, A)
             assert rest is not None
             await append(database, rest.lease, last_batch(rest))
 
@@ -182,7 +183,7 @@ async def test_a_claim_passes_over_what_another_host_is_about_to_take(database: 
     first, _ = await enqueue(database, await new_session(database))
     second, _ = await enqueue(database, await new_session(database))
     async with open_transaction(database) as connection:
-        taken = await queue.claim(over(connection, database), A)
+        taken = await claims.claim(over(connection, database), A)
         assert taken is not None
         assert taken.lease.run_id == first
         assert await claimed_run(database, B) == second
@@ -194,8 +195,8 @@ async def test_a_claim_passes_over_what_another_host_is_about_to_take(database: 
 async def test_a_claim_that_was_rolled_back_leaves_the_run_to_others(database: Database) -> None:
     run_id, _ = await enqueue(database, await new_session(database))
     async with open_transaction(database) as connection:
-        assert await queue.claim(over(connection, database), A) is not None
-    claim = await queue.claim(database, B)
+        assert await claims.claim(over(connection, database), A) is not None
+    claim = await claims.claim(database, B)
     assert claim is not None
     assert (claim.lease.run_id, claim.attempt, claim.lease.epoch) == (run_id, 1, 1)
 
@@ -225,7 +226,7 @@ async def test_between_a_late_end_and_a_takeover_exactly_one_wins(database_url: 
 
         async def take(host: Host, delay_s: float) -> Claim | None:
             await asyncio.sleep(delay_s)
-            return await queue.claim(database, host)
+            return await claims.claim(database, host)
 
         for _ in range(60):
             claim = await begun(database, DYING)
@@ -254,7 +255,7 @@ async def test_between_a_cancel_of_a_queued_run_and_its_claim_exactly_one_wins(
             session_id = await new_session(database)
             run_id, _ = await enqueue(database, session_id)
             claim, seq = await asyncio.gather(
-                queue.claim(database, A), finish_unstarted(database, session_id, run_id)
+                claims.claim(database, A), finish_unstarted(database, session_id, run_id)
             )
             assert (claim is None) != (seq is None)
             status, attempt, _ = await run_state(database, run_id)
@@ -274,7 +275,7 @@ async def test_an_expired_lease_is_taken_over_with_a_new_epoch_and_attempt(
     claim = await begun(database)
     assert await claimed_run(database, B) is None
     await expire(database, claim)
-    taken = await queue.claim(database, B)
+    taken = await claims.claim(database, B)
     assert taken is not None
     assert taken.lease.run_id == claim.lease.run_id
     assert (taken.lease.epoch, taken.attempt) == (claim.lease.epoch + 1, claim.attempt + 1)
@@ -285,7 +286,7 @@ async def test_an_expired_lease_is_taken_over_with_a_new_epoch_and_attempt(
 async def test_a_renewed_lease_is_not_taken_over(database: Database) -> None:
     claim = await begun(database)
     await expire(database, claim)
-    assert await queue.renew(database, A, [claim.lease]) == {claim.lease: False}
+    assert await renew(database, A, [claim.lease]) == {claim.lease: False}
     assert await claimed_run(database, B) is None
 
 
@@ -294,28 +295,28 @@ async def test_renewing_tells_what_is_lost_and_what_is_to_be_cancelled(
 ) -> None:
     kept, lost, unwanted, let_go = [await begun(database) for _ in range(4)]
     await expire(database, lost)
-    again = await queue.claim(database, A)
+    again = await claims.claim(database, A)
     assert again is not None
     await cancel(database, unwanted.lease.run_id)
-    await queue.release(database, let_go.lease)
+    await release(database, let_go.lease)
     held = [each.lease for each in (kept, lost, again, unwanted, let_go)]
-    assert await queue.renew(database, A, held) == {
+    assert await renew(database, A, held) == {
         kept.lease: False,
         again.lease: False,
         unwanted.lease: True,
     }
-    assert await queue.renew(database, B, held) == {}
+    assert await renew(database, B, held) == {}
 
 
 async def test_a_released_run_goes_to_the_next_host_at_once(database: Database) -> None:
     claim = await begun(database)
-    await queue.release(database, claim.lease)
+    await release(database, claim.lease)
     assert (await run_state(database, claim.lease.run_id))[0] == "queued"
-    taken = await queue.claim(database, B)
+    taken = await claims.claim(database, B)
     assert taken is not None
     assert (taken.lease.run_id, taken.attempt) == (claim.lease.run_id, 2)
     before = await dump(database)
-    await queue.release(database, claim.lease)  # of the old owner: it has nothing to let go
+    await release(database, claim.lease)  # of the old owner: it has nothing to let go
     assert await dump(database) == before
 
 
@@ -325,26 +326,26 @@ async def test_hosts_lost_without_progress_are_counted_and_progress_starts_anew(
     claim = await begun(database, DYING)
     for count in (1, 2, 3):
         await enqueue(database, claim.lease.session_id)  # another's event is no progress
-        again = await queue.claim(database, DYING)
+        again = await claims.claim(database, DYING)
         assert again is not None
         assert again.stalled_attempts == count
         claim = again
     await append(database, claim.lease, Batch((note(claim),)))
-    taken = await queue.claim(database, A)
+    taken = await claims.claim(database, A)
     assert taken is not None
     assert (taken.stalled_attempts, taken.attempt) == (0, 5)
 
 
 async def test_an_orderly_hand_over_is_no_lost_host(database: Database) -> None:
     claim = await begun(database, DYING)
-    taken = await queue.claim(database, A)
+    taken = await claims.claim(database, A)
     assert taken is not None
     assert taken.stalled_attempts == 1
-    await queue.release(database, taken.lease)
-    taken = await queue.claim(database, DYING)
+    await release(database, taken.lease)
+    taken = await claims.claim(database, DYING)
     assert taken is not None
     assert taken.stalled_attempts == 1
-    taken = await queue.claim(database, A)
+    taken = await claims.claim(database, A)
     assert taken is not None
     assert (taken.stalled_attempts, taken.lease.run_id) == (2, claim.lease.run_id)
 
@@ -359,7 +360,7 @@ async def test_a_host_with_a_slot_gets_a_new_run_on_the_spot(database: Database)
     assert claim is not None
     assert (claim.lease.run_id, claim.attempt, claim.is_new_session) == (run_id, 1, True)
     assert await run_state(database, run_id) == ("running", 1, 0)
-    assert await queue.renew(database, A, [claim.lease]) == {claim.lease: False}
+    assert await renew(database, A, [claim.lease]) == {claim.lease: False}
     await append(database, claim.lease, last_batch(claim))
     _, enqueued = await enqueue(database, session_id, A)
     assert enqueued.claim is not None
@@ -447,10 +448,10 @@ async def test_a_run_that_was_begun_and_let_go_is_ended_by_its_next_owner(
     database: Database,
 ) -> None:
     claim = await begun(database)
-    await queue.release(database, claim.lease)
+    await release(database, claim.lease)
     await cancel(database, claim.lease.run_id)
     assert await finish_unstarted(database, claim.lease.session_id, claim.lease.run_id) is None
-    taken = await queue.claim(database, B)
+    taken = await claims.claim(database, B)
     assert taken is not None
     assert taken.is_cancelled
 
@@ -475,8 +476,8 @@ async def test_hosts_that_claim_many_at_once_share_everything_and_nothing_twice(
     taken: dict[str, list[str]] = {"host_a": [], "host_b": []}
 
     async def take(host: Host) -> None:
-        while claims := await queue.claim_many(database, host, 3):
-            taken[host.id] += [claim.lease.run_id for claim in claims]
+        while found := await claims.claim_many(database, host, 3):
+            taken[host.id] += [claim.lease.run_id for claim in found]
 
     for _ in range(3):  # all that one sees may be what the other is just taking
         await asyncio.gather(take(A), take(B))

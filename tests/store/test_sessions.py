@@ -9,7 +9,7 @@ import pytest
 from app.domain.journal import Batch
 from app.domain.usage import LedgerRow, Usage
 from app.errors import IdTaken
-from app.store import journal, queue
+from app.store import claims, journal
 from app.store.append import append
 from app.store.engine import Database
 from app.store.forking import fork_session
@@ -47,7 +47,7 @@ async def test_a_session_is_busy_only_while_a_live_lease_is_held(database: Datab
     assert not (await session_of(database, session_id)).is_running
     run_id, _ = await enqueue(database, session_id, DYING)
     assert not (await session_of(database, session_id)).is_running
-    claim = await queue.claim(database, DYING)
+    claim = await claims.claim(database, DYING)
     assert claim is not None
     _, enqueued = await enqueue(database, session_id)
     assert enqueued.claim is None
