@@ -13,7 +13,8 @@ from app.agent.compact_hooks import CompactHooks
 from app.agent.compacted import Compaction
 from app.agent.effects import Effects
 from app.agent.failure_step import failure
-from app.agent.finish_step import budget_spent, result_batch
+from app.agent.finish_step import budget_spent
+from app.agent.result_batch import result_batch
 from app.agent.results import status_entry
 from app.agent.start_step import opening
 from app.agent.state import Advance, LoopState

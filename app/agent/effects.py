@@ -1,158 +1,28 @@
-"""The loop's seams: one protocol for each way it touches the world.
+"""The loop's seams: one protocol for each way it touches the world, and all of them together.
 
+Those to models and to tools have modules of their own (`model_effects.py`, `tool_effects.py`).
 Tests pass fakes by parameter; telemetry wraps an effect where parts are wired together.
 """
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from decimal import Decimal
 from typing import TYPE_CHECKING, Protocol
 
+from app.agent.model_effects import Model, Models, Previews, SideModel
+from app.agent.tool_effects import Desk, Errands, Gate, NoDesk, Toolbox
 from app.domain.agents import AgentDefinition
 from app.domain.briefing import Briefing, News
 from app.domain.hooks import HookEvent, HookOutcome, Surroundings
 from app.domain.journal import ServiceEvent
 from app.domain.mcp import Readiness, ServerPin
 from app.domain.messages import Prompt
-from app.domain.model import (
-    ModelRequest,
-    ModelResponse,
-    PartialResponse,
-    SideRequest,
-    StreamPart,
-)
-from app.domain.options import AgentOptions
-from app.domain.permissions import Scene
+from app.domain.model import PartialResponse
 from app.domain.skills import CommandText
 from app.domain.tasks import TaskEnd
-from app.domain.thinking import Abilities
-from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
-from app.domain.usage import LedgerRow, ModelLimits, Usage
-from app.permissions.decision import Verdict
 
 if TYPE_CHECKING:
     from app.agent.subagents import Tree
-
-
-class Model(Protocol):
-    """A model API."""
-
-    def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart | ModelResponse]:
-        """Send the request; yield each event as it comes, then the complete response, last.
-
-        Exactly one `ModelResponse` is yielded, and only for a response that ended properly;
-        every other outcome raises a `ModelError`, which carries what was billed. Time-outs
-        (connect, first byte, silence) are the implementation's and raise `ModelUnreachable`.
-        Closing the generator, or cancelling the task, closes the connection at once.
-        """
-        ...
-
-
-class SideModel(Protocol):
-    """Model requests beside the conversation, with their rows in the ledger.
-
-    For whatever of a run needs a model's word without a turn: a tool asks about a page or has
-    the web searched, a gate has a call classified. Who has to ask is handed this where its parts are
-    wired (`HostParts.open`; a tool finds it as `context.side`) and calls `ask`. It need not think
-    of money: the loop settles what was asked with the results that it journals, at the next step, or when
-    the run is stopped, so that no row is lost to a failing call or a cancel.
-    """
-
-    async def ask(self, request: SideRequest) -> ModelResponse:
-        """Send the request to the small model that the operator chose, with retries.
-
-        Raises `ModelError`; `BudgetSpent` when the run's budget leaves nothing for it. Cancelling
-        the task closes the connection; what came until then is estimated and settled.
-        """
-        ...
-
-    def lost(self) -> LedgerRow:
-        """Give the row of a request that a lost host may have had under way: an estimate."""
-        ...
-
-    def allow(self, left_usd: Decimal | None) -> None:
-        """Say what the run may still spend, unsettled rows not counted. None: no limit."""
-        ...
-
-    def settle(self) -> tuple[LedgerRow, ...]:
-        """Take the rows of what was asked since the last time. Each is given once."""
-        ...
-
-
-class Toolbox(Protocol):
-    """The tools of one session, bound to its workspace."""
-
-    def specs(self) -> Sequence[ToolSpec]:
-        """Tools on offer, in a stable order (the cached prefix of requests depends on it)."""
-        ...
-
-    async def call(self, call: ToolCall, memory: ToolMemory) -> ToolResult:
-        """Validate and run one call that was allowed. Never raises but for cancellation.
-
-        An unknown tool, an invalid input and a failing tool are results. Cancelling the task
-        kills whatever the call started before the cancellation is passed on.
-        """
-        ...
-
-    def spec(self, name: str) -> ToolSpec | None:
-        """Give the tool that a call of this name reaches, or None."""
-        ...
-
-    def invalid(self, call: ToolCall) -> ToolResult | None:
-        """Give the error result of a call that cannot run (unknown tool, bad input), or None.
-
-        Pure: asked before permissions are, since such a call needs none.
-        """
-        ...
-
-
-class Gate(Protocol):
-    """Permission for a call. May wait long for a person."""
-
-    async def check(self, call: ToolCall, spec: ToolSpec, scene: Scene) -> Verdict:
-        """Decide whether the call may run."""
-        ...
-
-
-class Desk(Protocol):
-    """Where calls wait for a client's answer, and where what it changes of the run arrives."""
-
-    def expects(self, calls: int) -> None:
-        """Say how many calls of the step have no stored result: a run waits when all of them do."""
-        ...
-
-    async def options(self) -> AgentOptions | None:
-        """Give the run's options when a client has changed them; cheap while nothing came."""
-        ...
-
-    def adopt(self, options: AgentOptions) -> None:
-        """Let calls be decided by these options from now on."""
-        ...
-
-
-class NoDesk:
-    """For a run that asks nobody, and that nobody changes."""
-
-    def expects(self, calls: int) -> None:
-        pass
-
-    async def options(self) -> AgentOptions | None:
-        return None
-
-    def adopt(self, options: AgentOptions) -> None:
-        pass
-
-
-class Errands(Protocol):
-    """Calls that a prompt asks for, not the model."""
-
-    async def read(self, call: ToolCall, memory: ToolMemory) -> ToolResult | None:
-        """Make a call that only reads and that no rule is against; give None for any other.
-
-        Nobody is asked, and nothing changes: whoever comes after a lost host makes it again.
-        """
-        ...
 
 
 class Hooks(Protocol):
@@ -256,50 +126,6 @@ class NoServers:
     async def prompt(self, name: str, arguments: str) -> str | None:
         del name, arguments
         return None
-
-
-class Previews(Protocol):
-    """Where partial messages go. Best effort: nothing here is stored."""
-
-    def publish(self, part: StreamPart) -> None:
-        """Hand on one raw event. Never blocks, never raises."""
-        ...
-
-    def requesting(self) -> None:
-        """Say that a model request is about to be made. Never blocks, never raises."""
-        ...
-
-    def abort(self, message_id: str, reason: str) -> None:
-        """Say that the open message will not be completed (retry, cancel)."""
-        ...
-
-    def complete(self) -> None:
-        """Say that the open message is complete: it is about to be journalled."""
-        ...
-
-    def partial(self) -> PartialResponse | None:
-        """Give what came of the open message; None when none is on its way."""
-        ...
-
-
-class Models(Protocol):
-    """What is known of models: prices and sizes."""
-
-    def cost_usd(self, model: str, usage: Usage, at: datetime) -> Decimal | None:
-        """Price one request; None when the model has no known price."""
-        ...
-
-    def limits(self, model: str) -> ModelLimits:
-        """Give the model's sizes; a safe guess for an unknown one."""
-        ...
-
-    def abilities(self, model: str) -> Abilities:
-        """Give what the model takes of thinking and effort."""
-        ...
-
-    def canonical(self, model: str) -> str:
-        """Give the model's name without its date."""
-        ...
 
 
 class Clock(Protocol):

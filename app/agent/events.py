@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from datetime import timedelta
 from decimal import Decimal
 
-from app.agent.effects import Stamps, Toolbox
+from app.agent.effects import Stamps
 from app.agent.state import LoopState
+from app.agent.tool_effects import Toolbox
 from app.domain.blocks import ToolResultBlock
 from app.domain.journal import Entry, ServiceEvent
 from app.domain.messages import UserMessage, wire_time

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 from app.agent.effects import Effects, Stamps
 from app.agent.events import model_retry
-from app.agent.finish_step import budget_spent, result_batch
+from app.agent.finish_step import budget_spent
+from app.agent.result_batch import result_batch
 from app.agent.results import status_entry, synthetic_entry
 from app.agent.retries import FallbackTrigger, fallback_trigger, may_retry, retry_delay_s
 from app.agent.state import Advance, LoopState

@@ -6,7 +6,7 @@ from app.agent.active import CLEARED
 from app.agent.command import CLEAR, CONTEXT
 from app.agent.context_usage import context_usage
 from app.agent.effects import Effects
-from app.agent.finish_step import plain_usd, result_batch
+from app.agent.result_batch import plain_usd, result_batch
 from app.agent.results import synthetic_entry
 from app.agent.start_step import opening
 from app.agent.state import CARRIED, Advance, LoopState

@@ -1,7 +1,7 @@
 """What a lost host's model request cost: an estimate, since nobody heard its end (decisions B17)."""
 
+from app.agent.broken_off import lost_summary
 from app.agent.effects import Effects
-from app.agent.finish_step import lost_summary
 from app.agent.model_step import build_request
 from app.agent.state import LoopState
 from app.agent.steps import AskModel, RunTools, Suggest, next_step

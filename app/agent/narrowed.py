@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from app.agent.effects import Toolbox
+from app.agent.tool_effects import Toolbox
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
 
 

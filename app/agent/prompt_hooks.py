@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from app.agent.effects import Effects
 from app.agent.expansion import expanded
-from app.agent.finish_step import result_batch
 from app.agent.hook_memory import hook_facts
 from app.agent.hook_points import contexts, fire, informational, told, with_hook
+from app.agent.result_batch import result_batch
 from app.agent.start_step import Heard, opening, take_in
 from app.agent.state import Advance, LoopState
 from app.domain.briefing import Briefing

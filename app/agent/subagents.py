@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-from app.agent.effects import AgentLimits, Desk, Effects, NoServers
+from app.agent.effects import AgentLimits, Effects, NoServers
 from app.agent.hook_memory import hook_facts
 from app.agent.hook_points import contexts, fire, told
 from app.agent.launch import BUDGET_TEXT, CannotLaunch, launch_facts
@@ -23,6 +23,7 @@ from app.agent.report import report_of
 from app.agent.run_info import Thread
 from app.agent.state import Advance, LoopState
 from app.agent.thread_rows import in_thread, thread_begins, thread_ends
+from app.agent.tool_effects import Desk
 from app.domain.hooks import SubagentStart
 from app.domain.journal import Batch, Entry
 from app.domain.messages import Prompt

@@ -11,16 +11,17 @@ from itertools import groupby
 from typing import Literal
 
 from app.agent.audit import audit_note, with_audit
+from app.agent.broken_off import interrupted
 from app.agent.calls import Calls, Done
 from app.agent.changes import untold, with_current_options
 from app.agent.draft import BRIEFING
 from app.agent.effects import Effects
 from app.agent.events import budget_warnings, files_changed
-from app.agent.finish_step import denial_of, interrupted, plain_usd
 from app.agent.hook_memory import hook_facts
 from app.agent.hook_points import hooked, with_hook
 from app.agent.narrowed import no_such_tool
 from app.agent.offer import on_offer, unsent_hint
+from app.agent.result_batch import denial_of, plain_usd
 from app.agent.results import LOST_TEXT, note_entry, result_entry
 from app.agent.state import Advance, LoopState
 from app.agent.structured import OUTPUT_FACT

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from app.agent.effects import Toolbox
+from app.agent.tool_effects import Toolbox
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
 from app.mcp.servers import Servers
 from app.tools.tool import Tool

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping
 
-from app.agent.effects import Model
+from app.agent.model_effects import Model
 from app.domain.model import ModelRequest, ModelResponse, StreamPart
 from app.errors import NoProvider
 

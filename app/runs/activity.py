@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app.agent.audit import audit_note
-from app.agent.effects import AgentLimits, Agents, Aside, Effects, Gate, Hooks, Model, Toolbox
+from app.agent.effects import AgentLimits, Agents, Aside, Effects, Hooks
+from app.agent.model_effects import Model
+from app.agent.tool_effects import Gate, Toolbox
 from app.domain.agents import AgentDefinition
 from app.domain.hooks import HookEvent, HookOutcome, Surroundings
 from app.domain.model import ModelRequest, ModelResponse, PartialResponse, StreamPart

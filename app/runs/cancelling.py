@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.agent.broken_off import abandoned
 from app.agent.effects import Stamps
-from app.agent.finish_step import abandoned
 from app.agent.state import LoopState, RunInfo
 from app.domain.options import AgentOptions
 from app.domain.results import ErrorResult

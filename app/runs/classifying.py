@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from app.agent.effects import SideModel
+from app.agent.model_effects import SideModel
 from app.domain.blocks import TextBlock
 from app.domain.model import SideRequest
 from app.domain.tools import ToolCall

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from app.agent.audit import input_sha256
-from app.agent.effects import Toolbox
+from app.agent.tool_effects import Toolbox
 from app.domain.actions import Answer, Request
 from app.domain.blocks import UNPARSED
 from app.domain.client_tools import ClientTool

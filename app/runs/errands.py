@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from app.agent.effects import Toolbox
+from app.agent.tool_effects import Toolbox
 from app.domain.permissions import Scene
 from app.domain.tools import ToolCall, ToolMemory, ToolResult
 from app.runs.gate import RuleGate

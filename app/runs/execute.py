@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, TypeVar
 
 from app.agent.audit import with_audit
+from app.agent.broken_off import abandoned, interrupted
 from app.agent.effects import Effects, Inbox, Servers, Stamps
-from app.agent.finish_step import abandoned, interrupted
 from app.agent.hook_points import fire
 from app.agent.loop import run_agent
 from app.agent.lost_request import lost_request

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from app.agent.effects import Models
+from app.agent.model_effects import Models
 from app.domain.agents import INHERITED
 from app.domain.ceiling import NO_CEILING, Ceiling, OperatorRules
 from app.domain.hook_options import HttpHook

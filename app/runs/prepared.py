@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from app.agent.effects import Toolbox
+from app.agent.tool_effects import Toolbox
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
 from app.errors import WorkspaceUnavailable
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from app.agent.effects import Toolbox
+from app.agent.tool_effects import Toolbox
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
 from app.runs.previews import LivePreviews
 

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from app.agent.effects import AgentLimits, Aside, Place, Toolbox
+from app.agent.effects import AgentLimits, Aside, Place
+from app.agent.tool_effects import Toolbox
 from app.domain.agents import AgentDefinition
 from app.domain.model import PartialResponse
 from app.runs.previews import QuietPreviews

@@ -7,9 +7,10 @@ from decimal import Decimal
 from http import HTTPStatus
 from typing import Any
 
-from app.agent.effects import Model, Stamps
+from app.agent.broken_off import row_of_cut
+from app.agent.effects import Stamps
 from app.agent.failure_step import billed
-from app.agent.finish_step import row_of_cut
+from app.agent.model_effects import Model
 from app.agent.model_step import ledger_row
 from app.agent.retries import RetryRules, may_retry, retry_delay_s
 from app.domain.blocks import TextBlock, encode_block

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.agent.context_usage import context_usage
-from app.agent.effects import Models
+from app.agent.model_effects import Models
 from app.agent.state import RunInfo
 from app.domain.context_usage import ContextUsage
 from app.domain.tools import ToolSpec

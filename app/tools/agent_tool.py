@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.agent.effects import Toolbox
+from app.agent.tool_effects import Toolbox
 from app.domain.agents import AGENT_ALIAS, AGENT_TOOL, AgentDefinition, AgentInput
 from app.domain.options import AgentOptions
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.agent.effects import Toolbox
 from app.agent.structured import OUTPUT_TOOL
+from app.agent.tool_effects import Toolbox
 from app.domain.blocks import UNPARSED
 from app.domain.text import printable
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from app.agent.effects import SideModel
+from app.agent.model_effects import SideModel
 from app.domain.model import ModelResponse, SideRequest
 from app.domain.tools import JsonValue, ToolMemory, ToolResult, ToolSpec
 from app.errors import ModelError, ToolFailed

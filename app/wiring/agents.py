@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from app.agent.effects import AgentLimits, Place, Toolbox
+from app.agent.effects import AgentLimits, Place
+from app.agent.tool_effects import Toolbox
 from app.domain.agents import AgentDefinition
 from app.domain.options import AgentOptions
 from app.domain.tools import ToolSpec

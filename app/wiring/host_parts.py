@@ -7,10 +7,11 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from app.agent.effects import Clock, Effects, Inbox, Model, Models
-from app.agent.effects import Toolbox as Tools
+from app.agent.effects import Clock, Effects, Inbox
+from app.agent.model_effects import Model, Models
 from app.agent.retries import RetryRules
 from app.agent.state import RunInfo
+from app.agent.tool_effects import Toolbox as Tools
 from app.compaction.window import Window
 from app.domain.briefing import Briefing
 from app.domain.ceiling import OperatorRules

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from app.agent.effects import Toolbox
+from app.agent.tool_effects import Toolbox
 from app.domain.mcp import HttpServer, SseServer
 from app.domain.options import AgentOptions
 from app.errors import EgressRefused, ValidationFailed

@@ -4,7 +4,7 @@ import importlib.metadata
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from app.agent.effects import Models
+from app.agent.model_effects import Models
 from app.domain.ceiling import OperatorRules
 from app.domain.permissions import PermissionMode
 from app.errors import ConfigError

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ulid import ULID
 
-from app.agent.effects import Models
+from app.agent.model_effects import Models
 from app.agent.offer import STAND_IN
 from app.agent.state import RunInfo
 from app.compaction.window import Window

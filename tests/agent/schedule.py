@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from app.agent.broken_off import abandoned, interrupted
 from app.agent.effects import Effects
-from app.agent.finish_step import abandoned, interrupted
 from app.agent.fold import fold
 from app.agent.loop import run_agent
 from app.agent.lost_request import lost_request

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from app.agent.finish_step import interrupted
+from app.agent.broken_off import interrupted
 from app.agent.loop import run_agent
 from app.agent.lost_request import lost_request
 from app.agent.state import LoopState

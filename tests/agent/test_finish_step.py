@@ -7,15 +7,15 @@ from typing import Any
 import orjson
 import pytest
 
-from app.agent.finish_step import (
+from app.agent.broken_off import (
     INTERRUPT_MARKER,
     INTERRUPT_MARKER_TOOLS,
     INTERRUPTED_TEXT,
     abandoned,
     interrupted,
-    plain_usd,
 )
 from app.agent.loop import run_agent
+from app.agent.result_batch import plain_usd
 from app.agent.results import LOST_TEXT
 from app.agent.tool_step import BUDGET_TEXT
 from app.domain.messages import UserMessage, encode_message

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from decimal import Decimal
 
+from app.agent.broken_off import INTERRUPTED_TEXT, UNSTARTED_TEXT, interrupted
 from app.agent.draft import STEER_NOTICE
-from app.agent.finish_step import INTERRUPTED_TEXT, UNSTARTED_TEXT, interrupted
 from app.agent.lost_request import lost_request
 from app.agent.model_step import answered
 from app.agent.state import LoopState

@@ -9,11 +9,12 @@ from typing import Any
 import orjson
 import pytest
 
-from app.agent.effects import AgentLimits, NoDesk
-from app.agent.finish_step import interrupted
+from app.agent.broken_off import interrupted
+from app.agent.effects import AgentLimits
 from app.agent.launch import BUDGET_TEXT
 from app.agent.loop import run_agent
 from app.agent.lost_request import lost_request
+from app.agent.tool_effects import NoDesk
 from app.domain.agents import AgentDefinition
 from app.domain.blocks import TextBlock
 from app.domain.briefing import Briefing

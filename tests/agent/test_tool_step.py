@@ -9,10 +9,10 @@ import orjson
 import pytest
 
 from app.agent.calls import MAX_PARALLEL_CALLS
-from app.agent.effects import NoDesk
 from app.agent.loop import run_agent
 from app.agent.results import LOST_TEXT
 from app.agent.state import Advance
+from app.agent.tool_effects import NoDesk
 from app.domain.journal import Batch
 from app.domain.messages import UserMessage
 from app.domain.permissions import Scene

@@ -9,9 +9,10 @@ from typing import Any
 
 import orjson
 
-from app.agent.effects import AgentLimits, Effects, Gate
+from app.agent.effects import AgentLimits, Effects
 from app.agent.loop import run_agent
 from app.agent.state import RunInfo
+from app.agent.tool_effects import Gate
 from app.domain.agents import AgentDefinition
 from app.domain.blocks import ToolUseBlock
 from app.domain.model import ModelRequest, ModelResponse, StreamPart

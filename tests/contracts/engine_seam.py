@@ -6,7 +6,8 @@ from decimal import Decimal
 from itertools import count
 from typing import Any, Protocol
 
-from app.agent.finish_step import abandoned, result_batch
+from app.agent.broken_off import abandoned
+from app.agent.result_batch import result_batch
 from app.agent.state import LoopState, RunInfo
 from app.domain.blocks import TextBlock
 from app.domain.journal import Batch, Entry, ServiceEvent

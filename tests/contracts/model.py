@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from app.agent.effects import Model
+from app.agent.model_effects import Model
 from app.domain.blocks import OtherBlock, TextBlock, ThinkingBlock, ToolUseBlock
 from app.domain.model import ModelRequest, ModelResponse, StreamPart
 from app.domain.usage import Usage

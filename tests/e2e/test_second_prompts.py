@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
+from app.agent.broken_off import INTERRUPT_MARKER_TOOLS
 from app.agent.draft import STEER_NOTICE
-from app.agent.finish_step import INTERRUPT_MARKER_TOOLS
 from app.domain.tools import ToolResult
 from app.store.engine import Database
 from app.store.words import MailArrived, Word

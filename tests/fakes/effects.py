@@ -9,11 +9,13 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-from app.agent.effects import AgentLimits, Aside, Effects, Gate, Hooks, Place, SideModel, Toolbox
+from app.agent.effects import AgentLimits, Aside, Effects, Hooks, Place
 from app.agent.fold import fold
 from app.agent.loop import run_agent
+from app.agent.model_effects import SideModel
 from app.agent.retries import RetryRules
 from app.agent.state import Advance, LoopState, RunInfo
+from app.agent.tool_effects import Gate, Toolbox
 from app.compaction.window import Window
 from app.domain.agents import AgentDefinition
 from app.domain.blocks import Block, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from app.agent.effects import Model
+from app.agent.model_effects import Model
 from app.domain.blocks import ToolUseBlock
 from app.domain.model import ContextMessage, ModelRequest, ModelResponse
 from app.errors import ConfigError, ModelRejected, ModelUnreachable

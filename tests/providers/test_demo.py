@@ -7,7 +7,7 @@ import httpx
 import orjson
 import pytest
 
-from app.agent.effects import Model
+from app.agent.model_effects import Model
 from app.domain.blocks import TextBlock, ToolUseBlock, encode_block
 from app.domain.model import ContextMessage, ModelRequest
 from app.errors import ModelOverloaded, ModelThrottled, ModelUnauthorized, ModelUnreachable

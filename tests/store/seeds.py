@@ -11,7 +11,7 @@ from typing import Any, cast
 import asyncpg
 from ulid import ULID
 
-from app.agent.finish_step import result_batch
+from app.agent.result_batch import result_batch
 from app.agent.state import LoopState, RunInfo
 from app.domain.blocks import TextBlock
 from app.domain.journal import Batch, Entry

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 from ulid import ULID
 
-from app.agent.finish_step import abandoned
+from app.agent.broken_off import abandoned
 from app.agent.state import LoopState, RunInfo
 from app.domain.journal import Batch
 from app.domain.options import AgentOptions
