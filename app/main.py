@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from app.api.app import create_api
-from app.settings import Settings
+from app.settings.settings import Settings
 from app.tools.tool import Tool
 from app.wiring.rules import version
 from app.wiring.service import Role, open_service

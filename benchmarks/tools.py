@@ -36,7 +36,7 @@ from app.main import create_app
 from app.sandbox.bubblewrap import BubblewrapSandbox
 from app.sandbox.dirs import make_session_dirs
 from app.sandbox.programs import install_programs
-from app.settings import Settings
+from app.settings.settings import Settings
 from app.tools.builtin import BUILTIN_TOOLS
 from app.tools.ripgrep import LIMITS
 from app.tools.toolbox import Toolbox

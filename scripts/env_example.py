@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from app.settings import PLAIN_NAMES, Settings
+from app.settings.settings import PLAIN_NAMES, Settings
 
 PATH = Path(__file__).parents[1] / ".env.example"
 HEAD = """\

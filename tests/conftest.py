@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from app.settings import Settings
+from app.settings.settings import Settings
 from app.store.embedded import EmbeddedPostgres, ensure_running, stop
 from app.store.engine import open_database
 from app.store.migrate import migrate

@@ -18,7 +18,7 @@ import uvicorn
 
 from app.main import create_app
 from app.runs.service import Service
-from app.settings import Settings
+from app.settings.settings import Settings
 from app.tools.tool import Tool
 from app.wiring.service import Role
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from app.settings import PLAIN_NAMES, Settings
+from app.settings.settings import PLAIN_NAMES, Settings
 
 CHECKOUT = Path(__file__).parents[1]
 LINES = (CHECKOUT / ".env.example").read_text().splitlines()

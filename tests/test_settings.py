@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from app.errors import ConfigError
-from app.settings import PLAIN_NAMES, Settings, load_settings
+from app.settings.loading import load_settings
+from app.settings.settings import PLAIN_NAMES, Settings
 from app.wiring.rules import open_guard
 
 

@@ -21,7 +21,7 @@ def serve(host: Host = "127.0.0.1", port: Port = 8700) -> None:
       DATABASE_URL=postgresql://me@db/treadle treadle serve --host 0.0.0.0
     """
     from app.cli.serve import run_host  # noqa: PLC0415 - client commands start without it
-    from app.settings import load_settings  # noqa: PLC0415 - the same
+    from app.settings.loading import load_settings  # noqa: PLC0415 - the same
 
     run_host(load_settings(), "serve", host, port)
 
@@ -33,7 +33,7 @@ def api(host: Host = "127.0.0.1", port: Port = 8700) -> None:
       treadle api --port 8701
     """
     from app.cli.serve import run_host  # noqa: PLC0415 - as above
-    from app.settings import load_settings  # noqa: PLC0415 - as above
+    from app.settings.loading import load_settings  # noqa: PLC0415 - as above
 
     run_host(load_settings(), "api", host, port)
 
@@ -45,7 +45,7 @@ def worker() -> None:
       DATABASE_URL=postgresql://me@db/treadle treadle worker
     """
     from app.cli.serve import run_worker  # noqa: PLC0415 - as above
-    from app.settings import load_settings  # noqa: PLC0415 - as above
+    from app.settings.loading import load_settings  # noqa: PLC0415 - as above
 
     run_worker(load_settings())
 

@@ -9,7 +9,7 @@ from app.domain.permissions import PermissionMode
 from app.errors import ConfigError
 from app.hooks.signing import tenant_secret
 from app.permissions.rules import MalformedRule, parse_rule
-from app.settings import load_settings
+from app.settings.loading import load_settings
 from app.store.keys import (
     DEFAULT_TENANT,
     ApiKey,

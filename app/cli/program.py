@@ -61,7 +61,7 @@ def treadle(
 
 
 def _embedded_place() -> "EmbeddedPostgres":
-    from app.settings import load_settings  # noqa: PLC0415 - client commands start without it
+    from app.settings.loading import load_settings  # noqa: PLC0415 - client commands start without it
     from app.wiring.database import embedded_place  # noqa: PLC0415 - the same
 
     return embedded_place(load_settings())

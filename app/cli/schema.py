@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.cli.failure import CliFailure
 from app.cli.screen import say
-from app.settings import load_settings
+from app.settings.loading import load_settings
 from app.store.engine import open_database
 from app.store.migrate import migrate
 from app.wiring.database import database_dsn

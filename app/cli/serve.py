@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from app.errors import ConfigError
 from app.main import create_app
 from app.runs.service import Service
-from app.settings import Settings
+from app.settings.settings import Settings
 from app.telemetry.logging import set_up_logging
 from app.wiring.service import Role, open_service
 

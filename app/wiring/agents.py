@@ -10,7 +10,7 @@ from app.domain.options import AgentOptions
 from app.domain.tools import ToolSpec
 from app.providers.registry import DEMO_MODEL, ProviderSet, resolve_model
 from app.runs.run_agents import RunAgents
-from app.settings import Settings
+from app.settings.settings import Settings
 from app.tools.agent_files import read_agents
 from app.tools.agent_tool import BUILT_IN, AgentToolbox, agent_spec, is_offered
 from app.tools.workspace import Workspace

@@ -13,7 +13,7 @@ from app.errors import (
     ConfigError,
     Unavailable,
 )
-from app.settings import Settings
+from app.settings.settings import Settings
 from app.store.embedded import EmbeddedPostgres, ensure_running
 from app.store.engine import GONE, Database, open_database
 from app.store.keys import DEFAULT_TENANT, ensure_bootstrap_key, ensure_tenant

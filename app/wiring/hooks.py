@@ -14,7 +14,7 @@ from app.runs.asking import PersonAsker
 from app.runs.gate import Asker
 from app.runs.hooked_asking import EVENTS, HookedAsker
 from app.sandbox.guarded_http import Guard
-from app.settings import HookSettings
+from app.settings.groups import HookSettings
 from app.wiring.rules import version
 
 

@@ -21,7 +21,7 @@ from app.sandbox.driver import Sandbox
 from app.sandbox.egress import EgressRules
 from app.sandbox.guarded_http import Guard
 from app.sandbox.process import uninterrupted
-from app.settings import McpSettings
+from app.settings.groups import McpSettings
 from app.tools.tool import Tool
 
 

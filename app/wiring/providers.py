@@ -13,7 +13,8 @@ from app.providers.endpoint import messages_url, request_headers
 from app.providers.pool import model_http_client
 from app.providers.pricing import PriceTable
 from app.providers.registry import HOW_TO_SET_A_KEY, ProviderSet
-from app.settings import ModelSettings, Settings
+from app.settings.groups import ModelSettings
+from app.settings.settings import Settings
 from app.wiring.keep_running import keep_running
 
 log = logging.getLogger(__name__)

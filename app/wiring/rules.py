@@ -14,7 +14,8 @@ from app.providers.registry import DEMO_MODEL, HOW_TO_SET_A_KEY, ProviderSet, re
 from app.runs.policy import Policy
 from app.sandbox.egress import EgressRules
 from app.sandbox.guarded_http import Guard
-from app.settings import EgressSettings, ModelSettings, Settings
+from app.settings.groups import EgressSettings, ModelSettings
+from app.settings.settings import Settings
 from app.wiring.mcp import check_servers, header_variables
 
 SDK_VERSION = "0.2.189"

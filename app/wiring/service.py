@@ -41,7 +41,8 @@ from app.runs.workspaces import WorkspaceRules
 from app.sandbox.programs import Programs, install_programs
 from app.sandbox.selftest import check_sandbox
 from app.sandbox.strays import end_strays
-from app.settings import Settings, StreamSettings
+from app.settings.groups import StreamSettings
+from app.settings.settings import Settings
 from app.store.bus import Bus, open_bus
 from app.store.engine import Database
 from app.store.leases import Host

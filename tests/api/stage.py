@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import SecretStr
 
-from app.settings import Settings
+from app.settings.settings import Settings
 from app.store.keys import create_key, ensure_tenant
 from tests.fakes.messages_api import MessagesApi
 from tests.hosts import KEY, Host, host

@@ -34,7 +34,7 @@ def main() -> None:
     # The clock has to be shifted before anything takes a name out of these modules.
     from app.cli.serve import run_host  # noqa: PLC0415
     from app.errors import ConfigError  # noqa: PLC0415
-    from app.settings import load_settings  # noqa: PLC0415
+    from app.settings.loading import load_settings  # noqa: PLC0415
 
     if given.no_fence:
         take_the_fence_down()

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.settings import Settings
+from app.settings.settings import Settings
 from tests.conftest import MakeSettings
 from tests.fakes.hook_server import HookServer
 from tests.fakes.messages_api import MessagesApi

@@ -1,49 +1,23 @@
-"""All configuration, in one place. Built once in `__main__`; everything else receives values.
+"""The groups of settings, one for each part of the program that an operator can tune."""
 
-Each setting is an environment variable `TREADLE_<GROUP>__<NAME>`; a few have a plain name that
-people expect (`PLAIN_NAMES`). Values of a group that hold more than one thing are JSON. A variable
-that is set to nothing counts as unset.
-"""
-
-import hashlib
-import json
 import os
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Literal
 
-import platformdirs
-from pydantic import BaseModel, ConfigDict, Field, FilePath, SecretStr, ValidationError
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    SettingsError,
-)
-
-from app.errors import ConfigError
-
-PLAIN_NAMES: Mapping[str, tuple[str, str]] = {
-    "DATABASE_URL": ("database", "url"),
-    "MIGRATE_ON_START": ("database", "migrate_on_start"),
-    "ANTHROPIC_API_KEY": ("model", "api_key"),
-    "ANTHROPIC_AUTH_TOKEN": ("model", "auth_token"),
-    "ANTHROPIC_BASE_URL": ("model", "base_url"),
-}
-"""Variables without our prefix, and the setting that each fills when `TREADLE_…` does not."""
+from pydantic import BaseModel, ConfigDict, Field, FilePath, SecretStr
 
 Positive = Annotated[float, Field(gt=0)]
+
+
 Count = Annotated[int, Field(ge=1)]
 
 
-class _Group(BaseModel):
+class Group(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
-class DatabaseSettings(_Group):
+class DatabaseSettings(Group):
     url: SecretStr | None = None
     """Postgres to use. Unset: an embedded one in the data directory."""
     pool_size: Count = 10
@@ -54,7 +28,7 @@ class DatabaseSettings(_Group):
     """Whether a start brings the schema up to date. Off: run `treadle migrate` yourself."""
 
 
-class ModelSettings(_Group):
+class ModelSettings(Group):
     api_key: SecretStr | None = None
     """Provider key, sent as `x-api-key`."""
     auth_token: SecretStr | None = None
@@ -115,7 +89,7 @@ class ModelSettings(_Group):
     """Tries that find a model overloaded before a run's `fallback_model` is asked."""
 
 
-class EngineSettings(_Group):
+class EngineSettings(Group):
     max_runs: Count = 200
     """Runs that one host drives at once."""
     max_background_commands: Count = 200
@@ -137,7 +111,7 @@ class EngineSettings(_Group):
     it holds nothing but its rows, and an answer lets any host go on with it."""
 
 
-class WorkspaceSettings(_Group):
+class WorkspaceSettings(Group):
     allowed_roots: list[Path] = []
     """Host folders beneath which `workspace.source: "directory"` may lie. JSON list."""
     allow_root_owned: bool = False
@@ -146,7 +120,7 @@ class WorkspaceSettings(_Group):
     """User id that agents run under when the service runs as root."""
 
 
-class PolicySettings(_Group):
+class PolicySettings(Group):
     allow_bypass: bool = False
     """Whether the default tenant may use `bypassPermissions`."""
     forbidden_modes: list[str] = []
@@ -160,7 +134,7 @@ class PolicySettings(_Group):
     """Allow rules for all runs."""
 
 
-class EgressSettings(_Group):
+class EgressSettings(Group):
     """Where the service itself goes when a client, an agent or a page says where."""
 
     private_hosts: list[str] = []
@@ -177,7 +151,7 @@ class EgressSettings(_Group):
     """File of certificates (PEM) that are trusted beside the public ones."""
 
 
-class McpSettings(_Group):
+class McpSettings(Group):
     """Servers of tools that clients name."""
 
     start_s: Positive = 30.0
@@ -200,7 +174,7 @@ class McpSettings(_Group):
         return {name: os.environ[name] for name in self.header_variables if name in os.environ}
 
 
-class HookSettings(_Group):
+class HookSettings(Group):
     """Programs and servers that are asked at fixed points of runs."""
 
     secret: Annotated[SecretStr, Field(min_length=32)] | None = None
@@ -211,7 +185,7 @@ class HookSettings(_Group):
     every session of this host; all else in the file is left alone."""
 
 
-class LimitSettings(_Group):
+class LimitSettings(Group):
     default_max_turns: Count = 100
     """`max_turns` of runs that set none."""
     ceiling_max_turns: Count = 1000
@@ -235,7 +209,7 @@ class LimitSettings(_Group):
     """Largest request body."""
 
 
-class StreamSettings(_Group):
+class StreamSettings(Group):
     heartbeat_s: Annotated[float, Field(gt=0, le=25)] = 15.0
     """Silence after which a stream gets a comment."""
     send_timeout_s: Positive = 30.0
@@ -259,146 +233,13 @@ class StreamSettings(_Group):
     """Streams of one API key that one host serves at once."""
 
 
-class AuthSettings(_Group):
+class AuthSettings(Group):
     bootstrap_key: Annotated[SecretStr, Field(min_length=32)] | None = None
     """Creates the default tenant's admin key at start. At least 32 characters."""
 
 
-class LogSettings(_Group):
+class LogSettings(Group):
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """Least severe record that is written."""
     format: Literal["json", "text"] = "json"
     """One JSON object a line, or lines for people."""
-
-
-class _PlainNames(EnvSettingsSource):
-    """Reads `DATABASE_URL` and its like."""
-
-    def __call__(self) -> dict[str, Any]:
-        found: dict[str, dict[str, str]] = {}
-        for name, (group, field) in PLAIN_NAMES.items():
-            if value := os.environ.get(name):
-                found.setdefault(group, {})[field] = value
-        return found
-
-
-class Settings(BaseSettings):
-    """Everything an operator can set."""
-
-    model_config = SettingsConfigDict(
-        env_prefix="TREADLE_",
-        env_nested_delimiter="__",
-        env_ignore_empty=True,
-        extra="ignore",
-        frozen=True,
-        use_attribute_docstrings=True,
-    )
-
-    data_dir: Path | None = None
-    """Where workspaces and the embedded Postgres lie. Default: the user's data folder, as root
-    `/var/lib/treadle`."""
-    sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
-    """Where commands run. `none` runs them unprotected as the service's user: only for one
-    tenant on loopback, only when you mean it."""
-    database: DatabaseSettings = DatabaseSettings()
-    model: ModelSettings = ModelSettings()
-    engine: EngineSettings = EngineSettings()
-    workspace: WorkspaceSettings = WorkspaceSettings()
-    policy: PolicySettings = PolicySettings()
-    egress: EgressSettings = EgressSettings()
-    mcp: McpSettings = McpSettings()
-    hooks: HookSettings = HookSettings()
-    limits: LimitSettings = LimitSettings()
-    stream: StreamSettings = StreamSettings()
-    auth: AuthSettings = AuthSettings()
-    log: LogSettings = LogSettings()
-
-    @property
-    def data_path(self) -> Path:
-        """The data directory, absolute."""
-        if self.data_dir is not None:
-            return self.data_dir.expanduser().absolute()
-        if os.geteuid() == 0:
-            return Path("/var/lib/treadle")
-        return Path(platformdirs.user_data_dir("treadle"))
-
-    @property
-    def runtime_path(self) -> Path:
-        """Where the embedded Postgres has its socket: short, since socket paths are limited."""
-        base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
-        tag = hashlib.sha256(str(self.data_path).encode()).hexdigest()[:10]
-        return Path(base) / f"treadle-{os.geteuid()}-{tag}"
-
-    @property
-    def has_provider(self) -> bool:
-        """Whether a model other than the demo one can be asked."""
-        return self.model.api_key is not None or self.model.auth_token is not None
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Put the plain names behind ours."""
-        del dotenv_settings, file_secret_settings
-        return (init_settings, env_settings, _PlainNames(settings_cls))
-
-
-def load_settings() -> Settings:
-    """Read the environment. Raises `ConfigError` naming each variable that is wrong."""
-    try:
-        settings = Settings()
-    except ValidationError as error:
-        wrong = "; ".join(
-            f"{_variable(problem['loc'])}: {problem['msg']}"
-            for problem in error.errors(include_input=False)
-        )
-        raise ConfigError(f"The settings are not valid. {wrong}") from None
-    except SettingsError:
-        wrong = ", ".join(_not_json()) or "a TREADLE_ variable"
-        raise ConfigError(
-            f'The settings are not valid. {wrong}: must be JSON, such as ["…"] or {{"…": "…"}}.'
-        ) from None
-    if settings.engine.heartbeat_s * 2 > settings.engine.lease_s:
-        raise ConfigError(
-            "TREADLE_ENGINE__LEASE_S must be at least twice TREADLE_ENGINE__HEARTBEAT_S: "
-            "a host that misses one heartbeat must not lose its sessions."
-        )
-    return settings
-
-
-def _variable(path: Sequence[int | str]) -> str:
-    """Give the variable that was set, ours or the plain one."""
-    name = f"TREADLE_{'__'.join(str(part).upper() for part in path)}"
-    plain = next((n for n, place in PLAIN_NAMES.items() if place == tuple(path)), name)
-    return plain if plain in os.environ and name not in os.environ else name
-
-
-def _not_json() -> Iterator[str]:
-    """Give the variables of compound settings that hold no JSON."""
-    for group, group_field in Settings.model_fields.items():
-        fields = getattr(group_field.annotation, "model_fields", {})
-        names = [f"TREADLE_{group}".upper()] if fields else []
-        names += [
-            f"TREADLE_{group}__{name}".upper()
-            for name, field in fields.items()
-            if _kinds(field.annotation) & {list, dict}
-        ]
-        yield from (name for name in names if name in os.environ and not _is_json(os.environ[name]))
-
-
-def _kinds(annotation: object) -> set[object]:
-    """Give what a type is made of: `list` of `list[str] | None`."""
-    return {get_origin(part) for part in (annotation, *get_args(annotation))}
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
