@@ -5,30 +5,26 @@ free to write what has to be written afterwards.
 """
 
 import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+from collections.abc import Collection
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, TypeVar
+from typing import Literal
 
 from app.agent.audit import with_audit
 from app.agent.broken_off import abandoned, interrupted
-from app.agent.effects import Effects, Inbox, Servers, Stamps
+from app.agent.effects import Effects, Servers
 from app.agent.hook_points import fire
 from app.agent.loop import run_agent
 from app.agent.lost_request import lost_request
 from app.agent.state import Advance, LoopState, RunInfo
 from app.agent.suggest_step import closed_by_result, lost_suggestion
 from app.agent.task_notes import ends_told
-from app.domain.actions import RUN_RESUMED
-from app.domain.briefing import Briefing
 from app.domain.hooks import SessionEnd
 from app.domain.journal import Batch, Entry, ServiceEvent
 from app.domain.messages import WorkerShuttingDownMessage
 from app.domain.runs import EndReason, Outcome
-from app.domain.tools import ToolSpec
 from app.errors import LeaseLost, NobodyAnswered, Parked, WorkspaceUnavailable
 from app.runs.activity import Activity, Stopped, watched
 from app.runs.desk import Desk, WaitingRules
@@ -37,58 +33,21 @@ from app.runs.keeping import Keeper, Kept, end_of_tasks, options_left
 from app.runs.live import Hub
 from app.runs.loading import load
 from app.runs.ownership import Ownership
+from app.runs.parts import Parts
+from app.runs.writing import Writer, begun
 from app.sandbox.process import uninterrupted
-from app.store import actions, cancels, journal
-from app.store.append import was_stored
+from app.store import actions, cancels
 from app.store.claims import Claim
-from app.store.engine import GONE, Database
+from app.store.engine import Database
 from app.store.group_commit import GroupCommit
-from app.store.leases import Host, Lease, release, renew
+from app.store.leases import Host, release, renew
 from app.store.ledger import spend_of
-from app.store.rows import Row
 from app.store.runs import Work, work_of
 from app.tools.shells import Shells
 
 log = logging.getLogger(__name__)
 
 Stop = Literal["cancel", "deadline", "drain", "lost"]
-T = TypeVar("T")
-OUTAGE_POLL_S = 0.5
-"""How often a run tries again what the database did not answer."""
-
-
-class Parts(Protocol):
-    """What a host offers to runs. Built where settings become parts."""
-
-    @property
-    def stamps(self) -> Stamps:
-        """Time, ids and prices, for what is written about a run that cannot be opened."""
-        ...
-
-    def describe(self, lease: Lease, work: Work) -> RunInfo:
-        """Give what is fixed for the run's life on this host."""
-        ...
-
-    def specs(self, info: RunInfo) -> Sequence[ToolSpec]:
-        """Give the tools on offer to a run."""
-        ...
-
-    def first_briefing(self, info: RunInfo, work: Work) -> Briefing | None:
-        """Give the briefing of a new session.
-
-        None when its workspace has to be read for it, or hooks have to be asked first.
-        """
-        ...
-
-    def open(
-        self, claim: Claim, work: Work, info: RunInfo, inbox: Inbox, shells: Shells, desk: Desk
-    ) -> AbstractAsyncContextManager[Effects]:
-        """Open workspace, sandbox and model for a run, and close them afterwards.
-
-        `shells` are the session's background commands, `desk` is where calls wait for answers; they
-        are the caller's. Raises `WorkspaceUnavailable`.
-        """
-        ...
 
 
 @dataclass(slots=True)
@@ -108,6 +67,7 @@ class Execution:
     """Keeps sessions between runs; None: commands end with their run."""
     waiting: WaitingRules = WaitingRules()
     ownership: Ownership = field(init=False)
+    _writer: Writer = field(init=False)
     _inbox: StoredInbox = field(init=False)
     _desk: Desk = field(init=False)
     _activity: Activity = field(default_factory=Activity)
@@ -118,27 +78,29 @@ class Execution:
     _spares_tasks: bool = False
     """Whether a cancel lets background tasks go on."""
     _is_kept: bool = False
-    _last_seq: int = 0
-    _announcements: list[ServiceEvent] = field(default_factory=list)
     _state: LoopState | None = None
     _servers: Servers | None = None
 
     def __post_init__(self) -> None:
         # The lease was taken a moment ago; a heartbeat will tell more.
         self.ownership = Ownership(self.host.lease_s / 2, self._renew, time.monotonic())
+        first = () if self.claim.state else (begun(self.claim),)
+        self._writer = Writer(
+            *(self.database, self.claim.lease, self.appends, self.mail), self.claim.last_seq, first
+        )
         self._inbox = StoredInbox(self.database, self.claim.lease, self.claim.prompts)
         self._desk = Desk(
             self.database,
             self.claim.lease,
             self.hub,
             self.waiting,
-            self._outlast,
+            self._writer.outlast,
             is_held=lambda: bool(self.shells.running),
         )
 
     async def _renew(self) -> bool:
         lease = self.claim.lease
-        return lease in await self._outlast(lambda: renew(self.database, self.host, [lease]))
+        return lease in await self._writer.outlast(lambda: renew(self.database, self.host, [lease]))
 
     def mail(self) -> None:
         """Say that something came for the run: a prompt, an answer."""
@@ -153,6 +115,7 @@ class Execution:
         """Stop the loop at once: kill its tools, close its model request."""
         if self._stop is None or why == "lost":
             self._stop = why
+            self._writer.is_lost = why == "lost"
             self._stopped = self._activity.now()
             if self._task is not None:
                 self._task.cancel()
@@ -164,8 +127,6 @@ class Execution:
 
     async def run(self) -> None:
         """Drive the run until it is finished, or until this host has to let it go."""
-        self._last_seq = self.claim.last_seq
-        self._announcements = [] if self.claim.state else [_begun(self.claim)]
         try:
             await self._attempt()
         except LeaseLost:
@@ -178,14 +139,14 @@ class Execution:
         lease = self.claim.lease
         work = self.claim.work
         if work is None:
-            work = await self._outlast(
+            work = await self._writer.outlast(
                 lambda: work_of(self.database, lease.tenant_id, lease.run_id)
             )
         await self._attempt_with(work)
 
     async def _attempt_with(self, work: Work) -> None:
         info = self.parts.describe(self.claim.lease, work)
-        self._state = self.claim.state or await self._outlast(lambda: self._load(info, work))
+        self._state = self.claim.state or await self._writer.outlast(lambda: self._load(info, work))
         if self.claim.attempt > 1:
             self._desk.open_calls = frozenset(call.id for call in self._now().open_calls)
         try:
@@ -246,7 +207,7 @@ class Execution:
         if told := ends_told(self._now(), self.shells, effects):
             await self._store(self._now().after(Batch(told)))
         waits_for = self._desk.parked_for
-        await self._outlast(lambda: actions.park(self.database, self.claim.lease, waits_for))
+        await self._writer.outlast(lambda: actions.park(self.database, self.claim.lease, waits_for))
 
     async def _leave(self, effects: Effects) -> None:
         """Tell hooks that the run has left its session. The result is there already."""
@@ -299,7 +260,7 @@ class Execution:
             return
         match self._stop:
             case "cancel":
-                asked = await self._outlast(
+                asked = await self._writer.outlast(
                     lambda: cancels.cancel_asked(self.database, self.claim.lease)
                 )
                 self._spares_tasks = asked.spares_tasks
@@ -324,7 +285,7 @@ class Execution:
                 await self.shells.close()
                 told = ends_told(self._now(), self.shells, effects)
                 await self._store(self._now().after(Batch((*told, Entry.of(note)))))
-                await self._outlast(lambda: release(self.database, self.claim.lease))
+                await self._writer.outlast(lambda: release(self.database, self.claim.lease))
             case _:
                 pass
 
@@ -374,7 +335,7 @@ class Execution:
                     batch = replace(batch, entries=with_audit(batch.entries, note))
             batch = replace(batch, events=(*batch.events, ServiceEvent("run.finished", finished)))
         try:
-            rows = await self._append(batch, keeps_session=kept is not None)
+            rows = await self._writer.append(batch, keeps_session=kept is not None)
         except BaseException:
             if kept and self.keeper:
                 self.keeper.forget(kept)
@@ -382,8 +343,6 @@ class Execution:
         if kept and self.keeper:
             self._is_kept = True
             self.keeper.watch(kept)
-        self._announcements = []
-        self._last_seq = rows[-1].seq if rows else self._last_seq
         self._state = advance.state
         lease = self.claim.lease
         self.hub.wrote(lease.tenant_id, lease.session_id, rows)
@@ -393,7 +352,9 @@ class Execution:
         lease = self.claim.lease
         if not self._desk.has_asked and self.claim.attempt == 1:
             return ()
-        withdrawn = await self._outlast(lambda: actions.withdraw_pending(self.database, lease))
+        withdrawn = await self._writer.outlast(
+            lambda: actions.withdraw_pending(self.database, lease)
+        )
         if withdrawn.seq is not None:
             self.hub.grew(lease.tenant_id, lease.session_id, withdrawn.seq)
         return withdrawn.approvals
@@ -420,57 +381,3 @@ class Execution:
         if told := ends_told(self._now(), self.shells, self.parts.stamps):
             await self._write(self._now().after(Batch(told)))
         return None
-
-    async def _outlast(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask the database until it answers. Only for what may be asked twice."""
-        while True:
-            try:
-                return await ask()
-            except GONE as error:
-                log.warning("The run waits for the database: %s", type(error).__name__)
-            await asyncio.sleep(OUTAGE_POLL_S)
-            self._check_lease()
-
-    def _check_lease(self) -> None:
-        if self._stop == "lost":
-            raise LeaseLost("the lease was lost while the database was away")
-
-    async def _append(self, batch: Batch, *, keeps_session: bool = False) -> list[Row]:
-        """Append under the fence; outlast an outage without storing anything twice."""
-        while True:
-            try:
-                return await self.appends.append(
-                    self.claim.lease,
-                    batch,
-                    first=self._announcements,
-                    on_mail=self.mail,
-                    keeps_session=keeps_session,
-                )
-            except GONE as error:
-                log.warning("An append waits for the database: %s", type(error).__name__)
-            if rows := await self._stored_after_all():
-                return rows
-
-    async def _stored_after_all(self) -> list[Row]:
-        """Wait for the database; give the rows when the append had worked but its answer was lost."""
-        lease = self.claim.lease
-        while True:
-            await asyncio.sleep(OUTAGE_POLL_S)
-            self._check_lease()
-            with contextlib.suppress(*GONE):
-                if not await was_stored(self.database, lease, after=self._last_seq):
-                    return []
-                return await journal.read(
-                    self.database, lease.tenant_id, lease.session_id, after=self._last_seq
-                )
-
-
-def _begun(claim: Claim) -> ServiceEvent:
-    if claim.has_waited:
-        return ServiceEvent(RUN_RESUMED, {"attempt": claim.attempt})
-    return announcement(claim.attempt)
-
-
-def announcement(attempt: int) -> ServiceEvent:
-    """Give the event that says that a host has begun the run."""
-    return ServiceEvent("run.started" if attempt == 1 else "run.attempt", {"attempt": attempt})

@@ -12,7 +12,8 @@ from app.agent.command import said_by
 from app.agent.start_step import opening
 from app.agent.state import LoopState
 from app.domain.messages import Prompt
-from app.runs.execute import Parts, announcement
+from app.runs.parts import Parts
+from app.runs.writing import announcement
 from app.store.claims import Claim
 from app.store.leases import Lease
 from app.store.queue import NewRun

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.runs.desk import WaitingRules
-from app.runs.execute import Execution, Parts
+from app.runs.execute import Execution
 from app.runs.keeping import Keeper
 from app.runs.live import Hub
+from app.runs.parts import Parts
 from app.store.bus import Bus
 from app.store.claims import Claim, claim_many
 from app.store.engine import TROUBLE, Database

@@ -74,7 +74,7 @@ class SystemStamps:
 
 @dataclass(frozen=True, slots=True)
 class HostParts:
-    """What this host offers to runs: fits `runs.execute.Parts`."""
+    """What this host offers to runs: fits `runs.parts.Parts`."""
 
     stamps: SystemStamps
     database: Database
