@@ -1,29 +1,29 @@
 """How a journalled message changes the state: the work of the fold."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from app.agent.active import CLEARED, COMPACTED, call_ids_of
+from app.agent.active import CLEARED, COMPACTED
 from app.agent.briefing import news_block, opening_blocks, reminder
 from app.agent.carried import Carrier
 from app.agent.command import COMMAND, COMMAND_NOTICE, COMMAND_SAID, EXPANDED
 from app.agent.conversation import said_so_far
 from app.agent.hook_memory import HOOK
+from app.agent.shortened import blocks_of, clear, put_summary
 from app.agent.sound import sendable
 from app.agent.structured import NO_CALL, OUTPUT_FACT, raw_input
 from app.agent.task_fold import TASK_NOTICE, tasks_after
 from app.agent.thread_facts import LAUNCHED, OF_THREAD, THREAD
 from app.compaction.sizes import message_tokens
 from app.domain.blocks import (
-    Block,
     TextBlock,
     ToolResultBlock,
     ToolUseBlock,
     encode_block,
     parse_block,
 )
-from app.domain.briefing import Briefing, News
+from app.domain.briefing import News
 from app.domain.messages import (
     SYNTHETIC,
     ApiRetryMessage,
@@ -56,7 +56,7 @@ EMPTY_RESPONSE = "empty_response"
 """Fact on the nudge that follows a response without content: the response itself is no row."""
 MISSING_SERVERS = "missing_servers"
 """Fact on `init`: why the run cannot begin, a sentence for each required server it does not have."""
-_NO_FIELDS = ("_carrier", "_drafts", "_new_state")
+_NO_FIELDS = ("carrier", "_drafts", "_new_state")
 _STAYS = frozenset(
     (
         *_NO_FIELDS,
@@ -74,7 +74,7 @@ class Draft:
     """
 
     def __init__(self, state: "LoopState", carrier: Carrier) -> None:
-        self._carrier = carrier
+        self.carrier = carrier
         self._drafts: dict[str, Draft] = {}
         self._new_state = type(state)
         self.run = state.run
@@ -172,7 +172,7 @@ class Draft:
         if key not in self._drafts:
             if key not in self.threads:
                 return
-            self._drafts[key] = Draft(self.threads[key], self._carrier)
+            self._drafts[key] = Draft(self.threads[key], self.carrier)
         draft = self._drafts[key]
         denials, spawned = len(draft.denials), draft.spawned
         draft.record(message, facts)
@@ -214,7 +214,7 @@ class Draft:
             case StatusMessage():
                 self.is_compacting = message.status == "compacting"
             case ConversationReset():
-                self._cleared((facts or {})[CLEARED])
+                clear(self, (facts or {})[CLEARED])
             case _:
                 pass
 
@@ -302,7 +302,7 @@ class Draft:
 
     def _heard(self, message: UserMessage, facts: Mapping[str, Any]) -> None:
         if COMPACTED in facts:
-            self._compacted(message, facts[COMPACTED])
+            put_summary(self, message, facts[COMPACTED])
             return
         if COMMAND in facts or MODEL_SET in facts:
             self._said_to_service(facts)
@@ -321,7 +321,7 @@ class Draft:
             blocks = [*([notice] if facts.get("steered") else []), *map(parse_block, expanded)]
             self.notes = (*self.notes, *map(encode_block, blocks))
             return
-        for block in _blocks(message):
+        for block in blocks_of(message):
             if isinstance(block, ToolResultBlock):
                 self.results[block.tool_use_id] = encode_block(block)
                 self._answer_thread(block.tool_use_id)
@@ -340,39 +340,3 @@ class Draft:
             return
         given = next(call.input for call in self.calls if call.id == answer.tool_use_id)
         self.output = self.output.rejected(raw_input(given), str(answer.content))
-
-    def _compacted(self, message: UserMessage, left: Mapping[str, Any]) -> None:
-        """Put the summary in place of all but the messages that stay."""
-        blocks = tuple(encode_block(block) for block in _blocks(message))
-        shift = left["used_tokens"] - left["used_tokens_before"]
-        kept = (
-            replace(stays, tokens_before=max(0, stays.tokens_before + shift))
-            for stays in self.context[len(self.context) - left["kept"] :]
-        )
-        self.context = [ContextMessage("user", blocks, uuids=(message.uuid,)).closed(), *kept]
-        self.call_ids = frozenset(call_ids_of(self.context))
-        self.used_tokens = left["used_tokens"]
-        self.dropped_tokens = left["dropped_tokens"]
-        self.has_summary = True
-        # Earlier ones since the newest response are not among the rows that are folded.
-        self.compactions = left.get("compactions", self.compactions) + 1
-        for name, value in self._carrier.load(left["carried"]).items():
-            setattr(self, name, value)
-        self.memory = self.memory.compacted()
-        self.failures = ()
-        self.head = opening_blocks(self.briefing)
-
-    def _cleared(self, carried: Mapping[str, Any]) -> None:
-        """Leave the conversation behind, and with it what the model knew of files and of the place."""
-        self.context, self.results = [], {}
-        self.calls, self.call_ids, self.notes, self.newer = (), frozenset(), (), ()
-        self.used_tokens, self.compactions, self.has_summary = 0, 0, False
-        for name, value in self._carrier.load(carried).items():
-            setattr(self, name, value)
-        self.memory = ToolMemory(self.memory.cwd, work=self.memory.work)
-        self.briefing, self.head = Briefing(), ()
-
-
-def _blocks(message: UserMessage) -> Sequence[Block]:
-    content = message.message.content
-    return [TextBlock(text=content)] if isinstance(content, str) else content
