@@ -92,6 +92,10 @@ class Unsandboxed:
             "TMPDIR": str(self.dirs.tmp),
             "TERM": "dumb",
             "USER": "agent",
+            # In the walls /etc/gitconfig says so.
+            "GIT_CONFIG_COUNT": "1",
+            "GIT_CONFIG_KEY_0": "safe.bareRepository",
+            "GIT_CONFIG_VALUE_0": "explicit",
         }
 
 

@@ -27,6 +27,8 @@ ETC = {
     "/etc/group": b"root:x:0:\nagent:x:1000:\n",
     "/etc/hosts": b"127.0.0.1 localhost sandbox\n::1 localhost\n",
     "/etc/hostname": b"sandbox\n",
+    # A folder that looks like a bare repository may name programs in a file that is not protected.
+    "/etc/gitconfig": b"[safe]\n\tbareRepository = explicit\n",
 }
 _HOST_ETC = ("ssl/certs", "ld.so.cache", "alternatives", "localtime", "mime.types")
 """Never /etc whole: as root its secrets would be readable."""

@@ -167,3 +167,17 @@ async def test_a_process_that_wants_ten_gigabytes_does_not_get_them(
     assert greedy.exit_code != 0
     assert str(10 * 2**30).encode() not in greedy.output
     assert await printed(sandbox, "echo alive") == "alive"
+
+
+async def test_a_folder_that_looks_like_a_repository_runs_nothing(
+    sandbox: BubblewrapSandbox,
+) -> None:
+    # None of its files is a protected one: an agent that may edit files could write them all.
+    await printed(
+        sandbox,
+        "git init -q --bare trap; cd trap; git config -f config core.bare false;"
+        "git config -f config core.worktree .;"
+        "git config -f config core.fsmonitor 'touch /workspace/ran; false'",
+    )
+    await run(sandbox, "cd trap; git status; git log; git diff")
+    assert await printed(sandbox, "ls") == "trap"
