@@ -62,7 +62,9 @@ class CommandPattern:
 
 def one_blank(text: str) -> str:
     """Put one blank in the place of several."""
-    return _BLANKS.sub(" ", text)
+    if "  " in text or "\t" in text or "\n" in text:
+        return _BLANKS.sub(" ", text)
+    return text
 
 
 def _covers(pieces: Sequence[str], text: str) -> bool:

@@ -12,10 +12,12 @@ from typing import Literal
 
 from app.domain.permissions import HookVerdict, Scene
 from app.domain.tools import ToolCall, ToolSpec
-from app.permissions.command_judge import CommandJudge, Reach, Uncovered
+from app.permissions.command_cover import CommandCover, Uncovered
+from app.permissions.command_reach import Reach, reaching
 from app.permissions.decision import BY_DEFAULT, Allow, Ask, Author, Decision, Deny
 from app.permissions.permissions import Permissions
 from app.permissions.place import is_protected
+from app.permissions.placed_command import PlacedCommand, placed_command
 from app.permissions.rules import EDITING, READING, Rule
 from app.permissions.suggestions import suggestions_for
 from app.permissions.tool_paths import paths_in
@@ -39,7 +41,7 @@ class _Deciding:
     scene: Scene
     names: tuple[str, ...] = field(init=False)
     """A call may use an older name of the tool."""
-    command: CommandJudge | None = field(init=False, default=None)
+    command: PlacedCommand | None = field(init=False, default=None)
     paths: tuple[tuple[str, ...], ...] = field(init=False)
     """What the call of a file tool names: each path in its forms, see `Place.forms`."""
 
@@ -49,8 +51,8 @@ class _Deciding:
         cwd = self.scene.cwd or place.root
         if self.spec.name == BASH:
             text = self.call.input.get("command")
-            self.command = CommandJudge(
-                text if isinstance(text, str) else "\0", self.permissions.rules, place, cwd
+            self.command = placed_command(
+                text if isinstance(text, str) else "\0", place, frozenset({cwd})
             )
         named = paths_in(self.spec.name, self.call.input)
         # File tools take `..` out before they look at the disk.
@@ -98,7 +100,7 @@ class _Deciding:
             rule = self._path_rule(kind)
         if rule is not None:
             return Reach(rule, is_certain=True)
-        return self.command.reached(kind) if self.command else None
+        return reaching(self.command, self.permissions.rules, kind) if self.command else None
 
     def _path_rule(self, kind: Literal["deny", "ask"]) -> Rule | None:
         if self.spec.name not in READING | EDITING:
@@ -169,7 +171,7 @@ class _Deciding:
 
     def _unsafe(self) -> Uncovered | None:
         if self.command is not None:
-            return self.command.unsafe()
+            return CommandCover(self.command, self.permissions.rules).unsafe()
         if self.spec.name in EDITING or self.spec.edits_files:
             for forms in self.paths:
                 if is_protected(forms):
@@ -179,7 +181,7 @@ class _Deciding:
 
     def _allowed(self) -> Allow | Uncovered:
         if self.command is not None:
-            return self._allowed_command(self.command)
+            return self._allowed_command(CommandCover(self.command, self.permissions.rules))
         if self.spec.is_internal:
             named = self.permissions.rules.bare("allow", self.names)
             return Allow("rule", Author("rule", str(named))) if named else Allow("other")
@@ -228,7 +230,7 @@ class _Deciding:
             return Allow("rule", Author("rule", str(rule)))
         return Uncovered("in the permission mode plan all that changes something is approved")
 
-    def _allowed_command(self, command: CommandJudge) -> Allow | Uncovered:
+    def _allowed_command(self, command: CommandCover) -> Allow | Uncovered:
         if self.mode == "plan":
             if command.is_only_read(anywhere=True):
                 return Allow("subcommandResults")
@@ -240,7 +242,7 @@ class _Deciding:
             return uncovered
         covering = command.covering_rules()
         if covering:
-            reason = "rule" if len(command.script.commands) == 1 else "subcommandResults"
+            reason = "rule" if len(command.command.commands) == 1 else "subcommandResults"
             return Allow(reason, Author("rule", "; ".join(str(rule) for rule in covering)[:500]))
         by_mode = command.uncovered("default") is not None
         return Allow("subcommandResults", self._by_mode if by_mode else BY_DEFAULT)

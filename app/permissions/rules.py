@@ -116,6 +116,10 @@ class Rules:
             if rule.command is not None:
                 buckets = self._commands[rule.behavior]
                 buckets.setdefault(rule.command.first_word, []).append(rule)
+        self._for_commands = {
+            behavior: [rule for bucket in buckets.values() for rule in bucket]
+            for behavior, buckets in self._commands.items()
+        }
         self._paths = {
             behavior: [rule for rule in self.all if rule.behavior == behavior and rule.path]
             for behavior in ("allow", "deny", "ask")
@@ -135,7 +139,7 @@ class Rules:
 
     def commands(self, behavior: Behavior) -> Sequence[Rule]:
         """Give the rules for single commands."""
-        return [rule for bucket in self._commands[behavior].values() for rule in bucket]
+        return self._for_commands[behavior]
 
     def command(self, behavior: Behavior, text: str) -> Rule | None:
         """Give the rule that covers the text of a command."""

@@ -5,11 +5,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from app.permissions.commands import DURATION
-from app.permissions.shell import Command
 from app.permissions.shell_words import Word
 
 _ASSIGNS = re.compile(r"\w+=")
 _MAX_INNER = 100
+_TAKE_OPERAND = frozenset(
+    [
+        "timeout",
+        "flock",
+        "chroot",
+        "taskset",
+        "su",
+        "sg",
+        "chrt",
+        "setarch",
+        "perf",
+        "faketime",
+        "gosu",
+        "su-exec",
+    ]
+)
+"""Runners that take a word before the command."""
+_LOADER = "ld-linux"
+"""How the name of the dynamic loader begins, which runs the program that it is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +90,58 @@ _RUNNERS = frozenset(
         "script",
         "eatmydata",
         "fakeroot",
+        "chrt",
+        "prlimit",
+        "numactl",
+        "systemd-run",
+        "systemd-inhibit",
+        "dbus-run-session",
+        "dbus-launch",
+        "unbuffer",
+        "toybox",
+        "proot",
+        "firejail",
+        "bwrap",
+        "valgrind",
+        "gdb",
+        "setarch",
+        "linux32",
+        "linux64",
+        "pkexec",
+        "sg",
+        "setpriv",
+        "capsh",
+        "cgexec",
+        "perf",
+        "chpst",
+        "softlimit",
+        "tini",
+        "dumb-init",
+        "gosu",
+        "su-exec",
+        "rlwrap",
+        "nocache",
+        "torsocks",
+        "torify",
+        "proxychains",
+        "proxychains4",
+        "choom",
+        "fakechroot",
+        "faketime",
+        "xvfb-run",
+        "cpulimit",
+        "trickle",
+        "ssh-agent",
+        "start-stop-daemon",
+        "hyperfine",
+        "entr",
+        "daemonize",
+        "heaptrack",
+        "rr",
+        "qemu-x86_64",
+        "qemu-aarch64",
     ]
 )
-_SHELLS = frozenset(["sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash", "busybox"])
 
 
 def unwrapped(words: Sequence[Word]) -> tuple[Sequence[Word], bool]:
@@ -123,43 +190,15 @@ def inner_commands(words: Sequence[Word]) -> list[Sequence[Word]]:
 def _starts(words: Sequence[Word]) -> list[int]:
     """Give where the command may begin that a command runs."""
     name = base_name(words[0]) if words else None
-    if name not in _RUNNERS:
+    if name not in _RUNNERS and not (name or "").startswith(_LOADER):
         return []
     starts = [
         index
         for index, word in enumerate(words[: _MAX_INNER + 1])
         if index and not word.is_flag and not _ASSIGNS.match(word.text or "")
     ]
-    takes_operand = name in ("timeout", "flock", "chroot", "taskset", "su")
+    takes_operand = name in _TAKE_OPERAND
     return starts[:1] if starts[:1] == [1] and not takes_operand else starts
-
-
-@dataclass(frozen=True, slots=True)
-class InnerScript:
-    """A script that a command hands to a shell."""
-
-    text: str | None
-    """None when only the shell knows it."""
-
-
-def script_of(command: Command, words: Sequence[Word]) -> InnerScript | None:
-    """Give the script of `bash -c …`, `eval …`, or of a shell that reads one; None without."""
-    name = base_name(words[0]) if words else None
-    given = words[1:]
-    if name == "eval":
-        texts = [word.text for word in given]
-        return InnerScript(None if None in texts else " ".join(text or "" for text in texts))
-    if name not in _SHELLS:
-        return None
-    for index, word in enumerate(given):
-        if word.text is None:
-            return InnerScript(None)
-        if re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", word.text):
-            rest = [after for after in given[index + 1 :] if not after.is_flag]
-            return InnerScript(rest[0].text if rest else None)
-        if not word.is_flag:
-            return None
-    return InnerScript(None) if command.reads_stdin or command.redirects else None
 
 
 def base_name(word: Word) -> str | None:

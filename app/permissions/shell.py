@@ -15,7 +15,7 @@ import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
 from app.permissions.shell_kinds import LEAVES, NAMES, PLAIN, PLAIN_TOKENS, RESERVED
-from app.permissions.shell_words import Word, word_of, written
+from app.permissions.shell_words import COMPUTED, Word, word_of, written
 
 MAX_CHARS = 100_000
 _MAX_NODES = 10_000
@@ -29,6 +29,9 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _FOREIGN = re.compile(r"[^\x00-\x7f]")
 """What the parser does not get to see: its scanner (0.25.1) calls `isalpha` with any code point, and
 reads beyond a table. To the shell they are letters of words, like the one that stands for them."""
+_HIDES = frozenset({"word", "regex", "string_content", "extglob_pattern"})
+_RUNS = re.compile(r"(?<!\\)(?:\\\\)*(?:`|[$<>]\()")
+"""What begins a substitution, behind an even number of backslashes."""
 _BLANK = re.compile(rb"[ \t\n]*")
 
 
@@ -141,6 +144,9 @@ def _statement(node: Node, draft: _Draft, *, depth: int, reads_stdin: bool) -> N
         case "test_command":
             _test(node, draft)
             _inside(node, draft, depth)
+        case "declaration_command" | "unset_command":
+            draft.is_broken = draft.is_broken or _is_computed(node, draft)
+            _inside(node, draft, depth)
         case "variable_assignment":
             draft.unclear("an assignment")
             _inside(node, draft, depth)
@@ -155,10 +161,15 @@ def _statement(node: Node, draft: _Draft, *, depth: int, reads_stdin: bool) -> N
 def _mark(node: Node, draft: _Draft) -> None:
     """Note what kind of node it is, if that matters."""
     kind = node.type
-    if node.is_missing or kind == "ERROR":
+    if node.is_missing or kind == "ERROR" or (kind in _HIDES and _hides(node, draft)):
         draft.is_broken = True
     elif kind not in (PLAIN if node.is_named else PLAIN_TOKENS):
         draft.unclear(NAMES.get(kind, f"the construct {kind.strip() or kind!r}"))
+
+
+def _hides(node: Node, draft: _Draft) -> bool:
+    """Say whether the grammar takes for a mere word what the shell runs: ${x:-`rm z`}."""
+    return not node.child_count and _RUNS.search(written(node, draft.text)) is not None
 
 
 def _inside(node: Node, draft: _Draft, depth: int, *, reads_stdin: bool = False) -> None:
@@ -291,6 +302,12 @@ def _test(node: Node, draft: _Draft) -> None:
     # The shell computes what stands in brackets there, even within quotes: [ -v 'a[$(…)]' ]
     if re.search(r"[$`\[]", written(node, draft.text).strip("[] ")):
         draft.unclear("a computed test")
+    draft.is_broken = draft.is_broken or _is_computed(node, draft)
+
+
+def _is_computed(node: Node, draft: _Draft) -> bool:
+    """Say whether a name in quotes holds what the shell runs: unset 'a[$(…)]'."""
+    return COMPUTED.search(written(node, draft.text)) is not None
 
 
 def _assignment(node: Node, text: str) -> tuple[str, Word]:

@@ -6,6 +6,10 @@ from itertools import pairwise
 
 from tree_sitter import Node
 
+_PLAIN = re.compile(r"[A-Za-z0-9_./:=,@%+-]+")
+"""A word that means what it says."""
+COMPUTED = re.compile(r"\w\[[^]]*(\$\(|`)")
+"""An index that the shell computes where it takes a text for a variable's name: `a[$(rm z)]`."""
 _GLOB = re.compile(r"(?<!\\)[*?\[]")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED_IN_QUOTES = re.compile(r'\\([\\"$`])')
@@ -38,6 +42,8 @@ def written(node: Node, text: str) -> str:
 def word_of(node: Node, whole: str) -> Word:
     """Read a word. What is no word of a known kind has no text."""
     source = written(node, whole)
+    if node.type == "word" and _PLAIN.fullmatch(source):
+        return Word(source, source)
     parts = node.children if node.type == "concatenation" else [node]
     if any(a.end_byte != b.start_byte for a, b in pairwise(parts)):
         return Word(source, None)

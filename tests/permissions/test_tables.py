@@ -4,6 +4,16 @@ from collections.abc import Mapping
 
 import pytest
 
+from tests.permissions.attacks import (
+    HIDDEN_READS,
+    HIDDEN_RM,
+    HOOK_WRITES,
+    NOT_RM,
+    NOT_STATUS,
+    SAME_STATUS,
+    SECRET_READS,
+    STILL_RM,
+)
 from tests.permissions.tables import (
     ALLOW,
     DENY,
@@ -12,6 +22,7 @@ from tests.permissions.tables import (
     UNSURE,
     Call,
     answer,
+    bash,
     decided,
     letter,
 )
@@ -87,3 +98,44 @@ def test_a_denial_says_what_was_denied() -> None:
     found = answer(("Bash", {"command": "rm zz"}), disallowed_tools=["Bash(rm:*)"])
     assert letter(found) == "D"
     assert "Permission to use Bash with command rm zz has been denied." in str(found)
+
+
+def letters(commands: list[str], **options: object) -> dict[str, str]:
+    return {command: letter(decided(bash(command), **options)) for command in commands}  # type: ignore[arg-type]  # options
+
+
+@pytest.mark.requirement("permissions:rules")
+def test_an_allow_rule_for_a_prefix_lets_nothing_else_through() -> None:
+    rules = ["Bash(git status:*)"]
+    found = letters(NOT_STATUS, allowed_tools=rules)
+    assert found == dict.fromkeys(NOT_STATUS, "?")
+    found = letters(SAME_STATUS, allowed_tools=rules)
+    assert found == dict.fromkeys(SAME_STATUS, "A")
+
+
+@pytest.mark.requirement("permissions:rules")
+@pytest.mark.parametrize("mode", MODES)
+def test_a_deny_rule_reaches_a_command_however_it_is_run(mode: str) -> None:
+    rules = {"allowed_tools": ["Bash"], "disallowed_tools": ["Bash(rm:*)"]}
+    assert letters(STILL_RM, permission_mode=mode, **rules) == dict.fromkeys(STILL_RM, "D")
+    unsure = "D" if mode == "dontAsk" else "?"
+    assert letters(HIDDEN_RM, permission_mode=mode, **rules) == dict.fromkeys(HIDDEN_RM, unsure)
+    if mode != "plan":
+        assert letters(NOT_RM, permission_mode=mode, **rules) == dict.fromkeys(NOT_RM, "A")
+
+
+@pytest.mark.requirement("permissions:rules")
+def test_a_deny_rule_reaches_a_path_wherever_the_shell_stands() -> None:
+    rules = {"allowed_tools": ["Bash"], "disallowed_tools": ["Read(./secret/**)"]}
+    for mode in ("default", "bypassPermissions"):
+        found = letters(SECRET_READS, permission_mode=mode, **rules)
+        assert found == dict.fromkeys(SECRET_READS, "D")
+        found = letters(HIDDEN_READS, permission_mode=mode, **rules)
+        assert found == dict.fromkeys(HIDDEN_READS, "?")
+
+
+@pytest.mark.requirement("permissions:modes")
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "bypassPermissions"])
+def test_what_changes_programs_later_is_approved_whatever_allows_it(mode: str) -> None:
+    found = letters(HOOK_WRITES, permission_mode=mode, allowed_tools=["Bash", "Edit"])
+    assert found == dict.fromkeys(HOOK_WRITES, "D" if mode == "dontAsk" else "?")
