@@ -16,7 +16,6 @@ from asyncpg.pool import PoolConnectionProxy
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.engine import Database, sql
-from app.store.replay import read_page
 
 MOST_CHARS = 100_000
 """Of a message; what is beyond is not found."""
@@ -101,8 +100,62 @@ async def index_title(connection: AsyncConnection, tenant_id: str, session_id: s
     )
 
 
+# The words of a message, as `text_of` has them. The body does not leave the database.
+_WORDS_OF_MESSAGE = f"""to_tsvector('simple', left(CASE json_typeof(content)
+  WHEN 'string' THEN content #>> '{{}}'
+  WHEN 'array' THEN (
+    SELECT string_agg(CASE b ->> 'type'
+      WHEN 'text' THEN b ->> 'text'
+      WHEN 'tool_use' THEN (b ->> 'name') || ' ' || (b ->> 'input')
+      WHEN 'tool_result' THEN CASE json_typeof(b -> 'content')
+        WHEN 'string' THEN b ->> 'content'
+        WHEN 'array' THEN (SELECT string_agg(p ->> 'text', E'\\n')
+                           FROM json_array_elements(b -> 'content') AS p) END
+      END, E'\\n' ORDER BY o)
+    FROM json_array_elements(content) WITH ORDINALITY AS blocks(b, o))
+  END, {MOST_CHARS}))"""
+
+
+def _taken_in(place: str) -> str:
+    """Give the statement that takes in what is said in a `place`: a run's rows, or some of them."""
+    return f"""
+  INSERT INTO search (tenant_id, session_id, seq, words, at)
+  SELECT j.tenant_id, j.session_id, j.seq, coalesce({_WORDS_OF_MESSAGE}, ''), j.at
+  FROM {place} AS place JOIN journal j ON j.tenant_id = place.tenant_id
+      AND j.session_id = place.session_id AND j.run_id IS NOT DISTINCT FROM place.run_id
+      AND j.seq BETWEEN place.first_seq AND place.last_seq
+      AND j.kind = 'message' AND j.type IN ('user', 'assistant')
+    CROSS JOIN LATERAL (SELECT j.body::json #> '{{message,content}}' AS content) AS said
+  ON CONFLICT DO NOTHING"""
+
+
+_MOST_ROWS = 500
+"""Of a session that one statement takes in: a row may hold much."""
+# A run that no host has begun has no last row, and nothing is said in it.
+_SHORT_RUNS = f"""
+WITH todo AS (
+  SELECT tenant_id, id, id AS run_id, session_id, first_seq, last_seq FROM runs
+  WHERE searched = 1 AND status = 'finished'
+    AND coalesce(last_seq, first_seq) - first_seq < {_MOST_ROWS}
+  LIMIT 10 FOR NO KEY UPDATE SKIP LOCKED),
+words AS ({_taken_in("todo")}),
+done AS (
+  UPDATE runs SET searched = 2 FROM todo
+  WHERE runs.tenant_id = todo.tenant_id AND runs.id = todo.id)
+SELECT count(*) FROM todo"""
+_SOME_ROWS = _taken_in(
+    """(SELECT $1::text AS tenant_id, $2::text AS session_id, $3::text AS run_id,
+          $4::bigint AS first_seq, $5::bigint AS last_seq)"""
+)
+
+
 async def index_messages(database: Database) -> bool:
-    """Take in the messages of one run that has ended; False when none is left."""
+    """Take in messages of runs that have ended; False when none is left."""
+    taken: int = await database.raw.fetchval(_SHORT_RUNS)
+    return taken > 0 or await _index_long_run(database)
+
+
+async def _index_long_run(database: Database) -> bool:
     async with database.raw.acquire() as connection, connection.transaction():
         run = await connection.fetchrow(
             """SELECT tenant_id, id, session_id, first_seq, last_seq FROM runs
@@ -111,9 +164,7 @@ async def index_messages(database: Database) -> bool:
         if run is None:
             return False
         place = _Place(run["tenant_id"], run["session_id"], run["id"])
-        await _take_in(
-            database, connection, place, after=run["first_seq"] - 1, up_to=run["last_seq"]
-        )
+        await _take_in(connection, place, first=run["first_seq"], last=run["last_seq"])
         await connection.execute(
             "UPDATE runs SET searched = 2 WHERE tenant_id = $1 AND id = $2",
             run["tenant_id"],
@@ -137,7 +188,7 @@ async def index_copies(database: Database) -> bool:
         if copy is None:
             return False
         place = _Place(copy["tenant_id"], copy["id"], None)
-        await _take_in(database, connection, place, after=0, up_to=copy["copied_to_seq"])
+        await _take_in(connection, place, first=1, last=copy["copied_to_seq"])
         await connection.execute(
             "UPDATE sessions SET copied_to_seq = NULL WHERE tenant_id = $1 AND id = $2",
             copy["tenant_id"],
@@ -155,34 +206,13 @@ class _Place:
 
 
 async def _take_in(
-    database: Database,
-    connection: "PoolConnectionProxy[asyncpg.Record]",
-    place: _Place,
-    *,
-    after: int,
-    up_to: int,
+    connection: "PoolConnectionProxy[asyncpg.Record]", place: _Place, *, first: int, last: int
 ) -> None:
-    has_more = True
-    while has_more:
-        page = await read_page(
-            database, place.tenant_id, place.session_id, after=after, up_to=up_to, of="messages"
-        )
-        said = [row for row in page.rows if row.run_id == place.run_id and row.type in _SAID]
+    for start in range(first, last + 1, _MOST_ROWS):
+        end = min(last, start + _MOST_ROWS - 1)
         await connection.execute(
-            """INSERT INTO search (tenant_id, session_id, seq, words, at)
-               SELECT $1, $2, n, to_tsvector('simple', t), a
-               FROM unnest($3::bigint[], $4::text[], $5::timestamptz[]) AS m(n, t, a)
-               ON CONFLICT DO NOTHING""",
-            place.tenant_id,
-            place.session_id,
-            [row.seq for row in said],
-            [text_of(row.body) for row in said],
-            [row.at for row in said],
+            _SOME_ROWS, place.tenant_id, place.session_id, place.run_id, start, end
         )
-        has_more, after = page.has_more, page.rows[-1].seq if page.rows else after
-
-
-_SAID = {"user", "assistant"}
 
 
 # -- finding ----------------------------------------------------------------------------------
