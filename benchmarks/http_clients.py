@@ -28,7 +28,7 @@ import uvloop
 from app.domain.model import ContextMessage, ModelRequest, ModelResponse
 from app.errors import ModelError
 from app.providers.anthropic import AnthropicModel, Timeouts
-from app.providers.pool import model_http_client
+from app.providers.pool import model_transport
 
 BODY_CHARS = 20_000
 EVENTS = 2_000
@@ -39,42 +39,42 @@ CASE_LIMIT_S = 25.0
 
 @dataclass
 class Contender:
-    """One way to do HTTP. `clients` are made on demand and closed at the end."""
+    """One way to do HTTP. `transports` are made on demand and closed at the end."""
 
     name: str
     ca_file: str | None
-    clients: list[httpx.AsyncClient] = field(default_factory=list)
-    free: list[httpx.AsyncClient] = field(default_factory=list)
+    transports: list[httpx.AsyncBaseTransport] = field(default_factory=list)
+    free: list[httpx.AsyncBaseTransport] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.context = ssl.create_default_context(cafile=self.ca_file)
 
-    def _new(self) -> httpx.AsyncClient:
+    def _new(self) -> httpx.AsyncBaseTransport:
         if self.name == "httpx over aiohttp":
-            return model_http_client(ca_file=self.ca_file)
+            return model_transport(ca_file=self.ca_file)
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        return httpx.AsyncClient(verify=self.context, trust_env=False, limits=limits)
+        return httpx.AsyncHTTPTransport(verify=self.context, trust_env=False, limits=limits)
 
     @contextmanager
-    def client(self) -> Iterator[httpx.AsyncClient]:
-        """Lend a client: the shared one, or one of the free list."""
+    def transport(self) -> Iterator[httpx.AsyncBaseTransport]:
+        """Lend one: the shared one, or one of the free list."""
         if self.name == "httpx, free list":
-            client = self.free.pop() if self.free else self._made()
+            transport = self.free.pop() if self.free else self._made()
             try:
-                yield client
+                yield transport
             finally:
-                self.free.append(client)
+                self.free.append(transport)
         else:
-            yield self.clients[0] if self.clients else self._made()
+            yield self.transports[0] if self.transports else self._made()
 
-    def _made(self) -> httpx.AsyncClient:
-        client = self._new()
-        self.clients.append(client)
-        return client
+    def _made(self) -> httpx.AsyncBaseTransport:
+        transport = self._new()
+        self.transports.append(transport)
+        return transport
 
     async def aclose(self) -> None:
-        for client in self.clients:
-            await client.aclose()
+        for transport in self.transports:
+            await transport.aclose()
 
 
 CONTENDERS = ("httpx, one client", "httpx, free list", "httpx over aiohttp")
@@ -94,8 +94,10 @@ async def ask(
 ) -> int:
     """Run one request to its end; give the number of its events. `streaming`: set at the first."""
     events = 0
-    with contender.client() as client:
-        model = AnthropicModel(client=client, base_url=base_url, timeouts=Timeouts(30, 60, 60))
+    with contender.transport() as transport:
+        model = AnthropicModel(
+            transport=transport, base_url=base_url, timeouts=Timeouts(30, 60, 60)
+        )
         async for part in model.stream(request(step)):
             events += not isinstance(part, ModelResponse)
             if streaming is not None:

@@ -56,7 +56,7 @@ class AnthropicModel:
     def __init__(
         self,
         *,
-        client: httpx.AsyncClient,
+        transport: httpx.AsyncBaseTransport,
         base_url: str,
         api_key: str | None = None,
         auth_token: str | None = None,
@@ -66,11 +66,11 @@ class AnthropicModel:
         max_frame_bytes: int = _MAX_FRAME_BYTES,
         max_response_bytes: int = _MAX_RESPONSE_BYTES,
     ) -> None:
-        """Bind the parts. `client` comes from `model_http_client` and is closed by its maker.
+        """Bind the parts. `transport` comes from `model_transport` and is closed by its maker.
 
         `near_limit` is the share of a rate limit at which it counts as near. Raises `ConfigError` for a URL or a header that cannot be sent.
         """
-        self._client = client
+        self._transport = transport
         self._url = messages_url(base_url)
         self._headers = request_headers(api_key, auth_token, extra_headers or {})
         self._secrets = secrets_of(self._headers)
@@ -110,7 +110,8 @@ class AnthropicModel:
 
     async def _open(self, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
         """Send the request; give an answer that is an event stream, or raise."""
-        # A request of our own, not `build_request`: that would add the client's cookies.
+        # Over the transport itself: what a client adds (cookies, redirects, credentials of the
+        # URL) is not wanted here, and looking for it costs as much as sending does.
         connect_s = self._timeouts.connect_s
         limits = {"connect": connect_s, "pool": connect_s, "read": None, "write": None}
         request = httpx.Request(
@@ -122,7 +123,7 @@ class AnthropicModel:
         )
         try:
             async with asyncio.timeout(self._timeouts.first_byte_s):
-                answer = await self._client.send(request, stream=True)
+                answer = await self._transport.handle_async_request(request)
         except TimeoutError as error:
             raise timed_out("no answer", self._timeouts.first_byte_s) from error
         except _NETWORK_ERRORS as error:

@@ -11,8 +11,8 @@ _KEEPALIVE_S = 20.0
 _DNS_CACHE_S = 30
 
 
-def model_http_client(*, ca_file: str | None = None) -> httpx.AsyncClient:
-    """Make the client that all model calls of the process share. Close it at the end.
+def model_transport(*, ca_file: str | None = None) -> httpx.AsyncBaseTransport:
+    """Make what all model calls of the process share. Close it at the end.
 
     No limit on connections (runs are limited where they are admitted), no HTTP/2, no cookies
     (answers of one tenant must not reach another's requests), nothing from the environment.
@@ -31,5 +31,4 @@ def model_http_client(*, ca_file: str | None = None) -> httpx.AsyncClient:
         )
 
     # The session is made at the first request, inside the loop that it belongs to.
-    transport = AiohttpTransport(verify=context, trust_env=False, client=session)
-    return httpx.AsyncClient(transport=transport, trust_env=False)
+    return AiohttpTransport(verify=context, trust_env=False, client=session)

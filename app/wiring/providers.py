@@ -3,6 +3,7 @@
 import logging
 from contextlib import AsyncExitStack
 
+import httpx
 from pydantic import SecretStr
 
 from app.agent.retries import RetryRules
@@ -10,7 +11,7 @@ from app.providers.anthropic import AnthropicModel, Timeouts
 from app.providers.catalog import ModelCatalog
 from app.providers.demo import demo_model_server
 from app.providers.endpoint import messages_url, request_headers
-from app.providers.pool import model_http_client
+from app.providers.pool import model_transport
 from app.providers.pricing import PriceTable
 from app.providers.registry import HOW_TO_SET_A_KEY, ProviderSet
 from app.settings.groups import ModelSettings
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 
 async def open_providers(stack: AsyncExitStack, settings: Settings) -> ProviderSet:
     """Open the clients of model providers: the operator's, and the demo model."""
-    client = await stack.enter_async_context(model_http_client())
+    transport = await stack.enter_async_context(model_transport())
     timeouts = Timeouts(
         connect_s=settings.model.connect_s,
         first_byte_s=settings.model.first_byte_s,
@@ -32,7 +33,7 @@ async def open_providers(stack: AsyncExitStack, settings: Settings) -> ProviderS
     provider = None
     if settings.has_provider:
         provider = AnthropicModel(
-            client=client,
+            transport=transport,
             base_url=settings.model.base_url,
             api_key=_secret(settings.model.api_key),
             auth_token=_secret(settings.model.auth_token),
@@ -49,7 +50,7 @@ async def open_providers(stack: AsyncExitStack, settings: Settings) -> ProviderS
     return ProviderSet(
         provider=provider,
         demo=AnthropicModel(
-            client=client,
+            transport=transport,
             base_url=demo.base_url,
             auth_token=demo.auth_token,
             timeouts=timeouts,
@@ -65,7 +66,9 @@ async def open_catalog(
         return None
     model = settings.model
     catalog = ModelCatalog(
-        await stack.enter_async_context(model_http_client()),
+        await stack.enter_async_context(
+            httpx.AsyncClient(transport=model_transport(), trust_env=False)
+        ),
         messages_url(model.base_url),
         request_headers(_secret(model.api_key), _secret(model.auth_token), model.extra_headers),
         prices.learn,

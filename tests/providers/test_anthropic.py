@@ -12,7 +12,7 @@ from app.domain.blocks import ToolUseBlock
 from app.domain.model import ContextMessage, ModelRequest, ModelResponse
 from app.errors import ConfigError, ModelRejected, ModelUnreachable
 from app.providers.anthropic import AnthropicModel, Timeouts
-from app.providers.pool import model_http_client
+from app.providers.pool import model_transport
 from tests.contracts.model import ModelContract, Silence, failure, outcome
 from tests.fakes.messages_api import MessagesApi
 from tests.providers.requests import asking, scripted
@@ -22,9 +22,9 @@ class TestAnthropicModel(ModelContract):
     @asynccontextmanager
     async def model_at(self, base_url: str, silence: Silence) -> AsyncGenerator[Model]:
         timeouts = Timeouts(silence.connect_s, silence.first_byte_s, silence.idle_s)
-        async with model_http_client() as client:
+        async with model_transport() as transport:
             yield AnthropicModel(
-                client=client, base_url=base_url, api_key="k-123456", timeouts=timeouts
+                transport=transport, base_url=base_url, api_key="k-123456", timeouts=timeouts
             )
 
 
@@ -48,9 +48,9 @@ async def test_the_request_is_sent_as_the_api_wants_it() -> None:
         effort="xhigh",
         metadata_user_id="s-1",
     )
-    async with MessagesApi() as api, model_http_client() as client:
+    async with MessagesApi() as api, model_transport() as transport:
         model = AnthropicModel(
-            client=client,
+            transport=transport,
             base_url=api.base_url + "/",
             auth_token="token-1234\n",
             extra_headers={"anthropic-beta": "x-1", "X-Team": "blue"},
@@ -105,9 +105,9 @@ async def test_thinking_a_task_budget_and_betas_are_sent_as_the_api_wants_them()
         task_budget_tokens=64_000,
         betas=("b-1", "x-1"),
     )
-    async with MessagesApi() as api, model_http_client() as client:
+    async with MessagesApi() as api, model_transport() as transport:
         model = AnthropicModel(
-            client=client, base_url=api.base_url, extra_headers={"anthropic-beta": "x-1, x-2"}
+            transport=transport, base_url=api.base_url, extra_headers={"anthropic-beta": "x-1, x-2"}
         )
         await outcome(model, request)
         await outcome(model, asking("plain"))
@@ -120,16 +120,16 @@ async def test_thinking_a_task_budget_and_betas_are_sent_as_the_api_wants_them()
 
 
 async def test_what_is_not_asked_for_is_not_sent() -> None:
-    async with MessagesApi() as api, model_http_client() as client:
-        await outcome(AnthropicModel(client=client, base_url=api.base_url), asking("hi"))
+    async with MessagesApi() as api, model_transport() as transport:
+        await outcome(AnthropicModel(transport=transport, base_url=api.base_url), asking("hi"))
     [seen] = api.requests
     assert seen.body.keys() == {"model", "max_tokens", "stream", "system", "messages"}
     assert seen.headers.keys().isdisjoint({"x-api-key", "authorization"})
 
 
 async def test_a_connection_is_used_again_after_a_complete_response_only() -> None:
-    async with MessagesApi() as api, model_http_client() as client:
-        model = AnthropicModel(client=client, base_url=api.base_url)
+    async with MessagesApi() as api, model_transport() as transport:
+        model = AnthropicModel(transport=transport, base_url=api.base_url)
         for step in ({"text": "a"}, {"text": "b", "cut": 2}, {"text": "c"}, {"http": 500}, {}):
             if step.keys() & {"cut", "http"}:
                 await failure(model, scripted(step))
@@ -140,8 +140,8 @@ async def test_a_connection_is_used_again_after_a_complete_response_only() -> No
 
 async def test_cookies_of_an_answer_are_not_sent_back() -> None:
     step = {"text": "a", "headers": {"set-cookie": "tenant=1; Path=/"}}
-    async with MessagesApi() as api, model_http_client() as client:
-        model = AnthropicModel(client=client, base_url=api.base_url)
+    async with MessagesApi() as api, model_transport() as transport:
+        model = AnthropicModel(transport=transport, base_url=api.base_url)
         await outcome(model, scripted(step))
         await outcome(model, scripted(step))
     assert [seen.headers.get("cookie") for seen in api.requests] == [None, None]
@@ -149,9 +149,9 @@ async def test_cookies_of_an_answer_are_not_sent_back() -> None:
 
 async def test_an_error_text_never_holds_the_credential() -> None:
     told = "bad my-secret-1, my-secret-2, my-secret-3 or sk-ant-api03-abcdefgh"
-    async with MessagesApi() as api, model_http_client() as client:
+    async with MessagesApi() as api, model_transport() as transport:
         model = AnthropicModel(
-            client=client,
+            transport=transport,
             base_url=api.base_url,
             api_key=" my-secret-1\n",
             auth_token="my-secret-2",
@@ -175,8 +175,8 @@ async def test_what_follows_the_end_of_a_message_is_not_part_of_it() -> None:
         start,
     ]
     raw = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
-    async with MessagesApi() as api, model_http_client() as client:
-        model = AnthropicModel(client=client, base_url=api.base_url)
+    async with MessagesApi() as api, model_transport() as transport:
+        model = AnthropicModel(transport=transport, base_url=api.base_url)
         parts, response = await outcome(model, scripted({"raw": raw}))
     assert [part.event["type"] for part in parts] == [each["type"] for each in events[:3]]
     assert (response.id, response.blocks) == ("msg_1", ())
@@ -184,15 +184,17 @@ async def test_what_follows_the_end_of_a_message_is_not_part_of_it() -> None:
 
 async def test_an_error_that_is_no_json_is_named_by_its_status() -> None:
     step = {"http": 502, "raw": "<html>bad gateway</html>", "content_type": "text/html"}
-    async with MessagesApi() as api, model_http_client() as client:
-        error = await failure(AnthropicModel(client=client, base_url=api.base_url), scripted(step))
+    async with MessagesApi() as api, model_transport() as transport:
+        error = await failure(
+            AnthropicModel(transport=transport, base_url=api.base_url), scripted(step)
+        )
     assert (error.message, error.category) == ("HTTP 502 Bad Gateway", "server_error")
 
 
 async def test_a_frame_and_a_response_that_outgrow_their_bounds_are_refused() -> None:
-    async with MessagesApi() as api, model_http_client() as client:
+    async with MessagesApi() as api, model_transport() as transport:
         model = AnthropicModel(
-            client=client,
+            transport=transport,
             base_url=api.base_url,
             max_frame_bytes=100_000,
             max_response_bytes=400_000,
@@ -210,9 +212,9 @@ async def test_a_frame_and_a_response_that_outgrow_their_bounds_are_refused() ->
 async def test_tool_input_nested_too_deep_to_be_written_again_is_unparsed() -> None:
     deep = "[" * 400 + "]" * 400
     step = {"tool": "Bash", "input": {"a": json.loads(deep)}}
-    async with MessagesApi() as api, model_http_client() as client:
+    async with MessagesApi() as api, model_transport() as transport:
         _, response = await outcome(
-            AnthropicModel(client=client, base_url=api.base_url), scripted(step)
+            AnthropicModel(transport=transport, base_url=api.base_url), scripted(step)
         )
     [call] = response.blocks
     assert isinstance(call, ToolUseBlock)
@@ -221,10 +223,10 @@ async def test_tool_input_nested_too_deep_to_be_written_again_is_unparsed() -> N
 
 
 async def test_a_handshake_that_never_ends_is_cut_by_the_connect_time_out() -> None:
-    async with MessagesApi() as api, model_http_client() as client:
+    async with MessagesApi() as api, model_transport() as transport:
         url = api.base_url.replace("http://", "https://")  # the server waits for plain HTTP
         timeouts = Timeouts(connect_s=0.2, first_byte_s=60)
-        model = AnthropicModel(client=client, base_url=url, timeouts=timeouts)
+        model = AnthropicModel(transport=transport, base_url=url, timeouts=timeouts)
         error = await failure(model, asking("hi"))
     assert isinstance(error, ModelUnreachable)
     assert "connecting took too long" in error.message
@@ -234,9 +236,9 @@ async def test_a_handshake_that_never_ends_is_cut_by_the_connect_time_out() -> N
     "url", ["", "ftp://h", "http://", "h:80", "https://user:pw@host", "http://h:99999"]
 )
 async def test_a_base_url_that_cannot_be_used_is_refused_at_start(url: str) -> None:
-    async with model_http_client() as client:
+    async with model_transport() as transport:
         with pytest.raises(ConfigError):
-            AnthropicModel(client=client, base_url=url)
+            AnthropicModel(transport=transport, base_url=url)
 
 
 @pytest.mark.parametrize(
@@ -245,9 +247,9 @@ async def test_a_base_url_that_cannot_be_used_is_refused_at_start(url: str) -> N
 async def test_extra_headers_that_would_break_a_request_are_refused(
     headers: dict[str, str],
 ) -> None:
-    async with model_http_client() as client:
+    async with model_transport() as transport:
         with pytest.raises(ConfigError):
-            AnthropicModel(client=client, base_url="http://h", extra_headers=headers)
+            AnthropicModel(transport=transport, base_url="http://h", extra_headers=headers)
         with pytest.raises(ConfigError) as caught:
-            AnthropicModel(client=client, base_url="http://h", api_key="s3cret\x00")
+            AnthropicModel(transport=transport, base_url="http://h", api_key="s3cret\x00")
     assert "s3cret" not in str(caught.value)

@@ -14,7 +14,7 @@ from app.errors import ModelOverloaded, ModelThrottled, ModelUnauthorized, Model
 from app.providers.anthropic import AnthropicModel
 from app.providers.demo import demo_model_server
 from app.providers.demo_rules import answer_blocks
-from app.providers.pool import model_http_client
+from app.providers.pool import model_transport
 from tests.contracts.model import failure, outcome
 from tests.providers.requests import scripted
 
@@ -85,12 +85,12 @@ async def test_the_demo_model_does_a_task_with_tools_and_another_server_remember
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "notes-ab12.txt").write_text(NOTES)
     messages = [prompt(TASK)]
-    async with model_http_client() as client:
+    async with model_transport() as transport:
         for question in (None, "How many was it again, and which file?"):
             # Each turn has a server of its own: nothing but the conversation is carried over.
             async with demo_model_server() as demo:
                 model = AnthropicModel(
-                    client=client, base_url=demo.base_url, auth_token=demo.auth_token
+                    transport=transport, base_url=demo.base_url, auth_token=demo.auth_token
                 )
                 if question is not None:
                     messages.append(prompt(question))
@@ -108,8 +108,10 @@ async def test_a_large_file_is_read_in_pages_to_its_end(tmp_path: Path) -> None:
     lines = [f"line {n} {'blue' if n % 7 == 0 else 'red'} {'x' * 60}" for n in range(1, 1_201)]
     (tmp_path / "big.txt").write_text("\n".join(lines) + "\n")
     messages = [prompt('Read big.txt and count the lines that contain "blue".')]
-    async with model_http_client() as client, demo_model_server() as demo:
-        model = AnthropicModel(client=client, base_url=demo.base_url, auth_token=demo.auth_token)
+    async with model_transport() as transport, demo_model_server() as demo:
+        model = AnthropicModel(
+            transport=transport, base_url=demo.base_url, auth_token=demo.auth_token
+        )
         called, text = await play(
             model, messages, lambda name, given: run_tool(tmp_path, name, given)
         )
@@ -201,8 +203,10 @@ async def test_a_script_is_played_from_a_prompt_but_never_from_a_tool_result() -
         ContextMessage("assistant", (orjson.dumps(use),)),
         user({"type": "tool_result", "tool_use_id": "t1", "content": injected}),
     )
-    async with model_http_client() as client, demo_model_server() as demo:
-        model = AnthropicModel(client=client, base_url=demo.base_url, auth_token=demo.auth_token)
+    async with model_transport() as transport, demo_model_server() as demo:
+        model = AnthropicModel(
+            transport=transport, base_url=demo.base_url, auth_token=demo.auth_token
+        )
         _, safe = await outcome(model, ModelRequest("demo", 10, (), TOOLS, messages))
         _, played = await outcome(model, scripted({"text": "as told", "chunk": 2}, model="demo"))
     assert safe.blocks == (TextBlock(text="evil.txt has 1 line."),)
@@ -210,8 +214,10 @@ async def test_a_script_is_played_from_a_prompt_but_never_from_a_tool_result() -
 
 
 async def test_the_demo_model_misbehaves_when_a_script_says_so() -> None:
-    async with model_http_client() as client, demo_model_server() as demo:
-        model = AnthropicModel(client=client, base_url=demo.base_url, auth_token=demo.auth_token)
+    async with model_transport() as transport, demo_model_server() as demo:
+        model = AnthropicModel(
+            transport=transport, base_url=demo.base_url, auth_token=demo.auth_token
+        )
         cut = await failure(model, scripted({"text": "abcdef", "chunk": 1, "cut": 4}))
         slow = {"http": 429, "error": "rate_limit_error", "retry_after": 2}
         throttled = await failure(model, scripted(slow))
@@ -228,8 +234,8 @@ async def test_the_demo_model_misbehaves_when_a_script_says_so() -> None:
 
 
 async def test_the_demo_model_wants_its_token_and_understands_no_other_request() -> None:
-    async with model_http_client() as client, demo_model_server() as demo:
-        stranger = AnthropicModel(client=client, base_url=demo.base_url, auth_token="guess")
+    async with model_transport() as transport, demo_model_server() as demo:
+        stranger = AnthropicModel(transport=transport, base_url=demo.base_url, auth_token="guess")
         assert isinstance(await failure(stranger, scripted({"text": "x"})), ModelUnauthorized)
         async with httpx.AsyncClient(
             base_url=demo.base_url,
@@ -243,10 +249,10 @@ async def test_the_demo_model_wants_its_token_and_understands_no_other_request()
 
 
 async def test_the_server_is_gone_after_its_context() -> None:
-    async with model_http_client() as client:
+    async with model_transport() as transport:
         async with demo_model_server() as demo:
             model = AnthropicModel(
-                client=client, base_url=demo.base_url, auth_token=demo.auth_token
+                transport=transport, base_url=demo.base_url, auth_token=demo.auth_token
             )
             await outcome(model, scripted({"text": "x"}))
         assert isinstance(await failure(model, scripted({"text": "x"})), ModelUnreachable)

@@ -2,7 +2,7 @@ import pytest
 
 from app.errors import NoProvider
 from app.providers.anthropic import AnthropicModel
-from app.providers.pool import model_http_client
+from app.providers.pool import model_transport
 from app.providers.registry import ProviderSet, resolve_model
 
 
@@ -15,9 +15,9 @@ def test_a_choice_of_model_is_resolved(name: str | None, model: str) -> None:
 
 
 async def test_each_name_is_served_by_its_provider() -> None:
-    async with model_http_client() as client:
-        real = AnthropicModel(client=client, base_url="http://real")
-        demo = AnthropicModel(client=client, base_url="http://demo")
+    async with model_transport() as transport:
+        real = AnthropicModel(transport=transport, base_url="http://real")
+        demo = AnthropicModel(transport=transport, base_url="http://demo")
         providers = ProviderSet(provider=real, demo=demo)
         assert providers.is_configured
         assert providers.model("demo") is demo
@@ -25,8 +25,8 @@ async def test_each_name_is_served_by_its_provider() -> None:
 
 
 async def test_without_a_provider_the_error_says_how_to_set_a_key() -> None:
-    async with model_http_client() as client:
-        demo = AnthropicModel(client=client, base_url="http://demo")
+    async with model_transport() as transport:
+        demo = AnthropicModel(transport=transport, base_url="http://demo")
         providers = ProviderSet(demo=demo)
         assert not providers.is_configured
         assert providers.model("demo") is demo

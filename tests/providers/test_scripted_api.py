@@ -13,7 +13,7 @@ import pytest
 from app.domain.blocks import TextBlock
 from app.domain.model import ContextMessage, ModelRequest
 from app.providers.anthropic import AnthropicModel
-from app.providers.pool import model_http_client
+from app.providers.pool import model_transport
 from app.providers.script import ScriptError, Step, parse_script, scripted_step
 from tests.contracts.model import failure, outcome
 from tests.fakes.messages_api import MessagesApi
@@ -86,8 +86,8 @@ def test_a_script_that_makes_no_sense_is_an_error(script: str) -> None:
 
 
 async def test_only_so_many_tries_and_only_one_model_misbehave() -> None:
-    async with MessagesApi() as api, model_http_client() as client:
-        model = AnthropicModel(client=client, base_url=api.base_url)
+    async with MessagesApi() as api, model_transport() as transport:
+        model = AnthropicModel(transport=transport, base_url=api.base_url)
         twice = scripted({"http": 529, "times": 2, "blocks": [{"text": "fine"}]})
         statuses = [(await failure(model, twice)).status for _ in range(2)]
         _, third = await outcome(model, twice)
@@ -101,8 +101,8 @@ async def test_only_so_many_tries_and_only_one_model_misbehave() -> None:
 
 
 async def test_without_a_script_it_says_ok_and_past_its_end_that_it_ended() -> None:
-    async with MessagesApi() as api, model_http_client() as client:
-        model = AnthropicModel(client=client, base_url=api.base_url)
+    async with MessagesApi() as api, model_transport() as transport:
+        model = AnthropicModel(transport=transport, base_url=api.base_url)
         _, plain = await outcome(model, asking("hello"))
         first = scripted({"text": "one"})
         again = ModelRequest(
@@ -125,8 +125,8 @@ async def test_without_a_script_it_says_ok_and_past_its_end_that_it_ended() -> N
 
 async def test_a_compaction_request_is_answered_whatever_the_script_says() -> None:
     summaries = [("Summarise the conversation", Step(blocks=({"text": "All was well."},)))]
-    async with MessagesApi(summaries=summaries) as api, model_http_client() as client:
-        model = AnthropicModel(client=client, base_url=api.base_url)
+    async with MessagesApi(summaries=summaries) as api, model_transport() as transport:
+        model = AnthropicModel(transport=transport, base_url=api.base_url)
         _, normal = await outcome(model, scripted({"text": "one"}))
         _, summary = await outcome(model, asking("Summarise the conversation, please."))
     assert normal.blocks == (TextBlock(text="one"),)
@@ -134,10 +134,10 @@ async def test_a_compaction_request_is_answered_whatever_the_script_says() -> No
 
 
 async def test_it_records_what_came_and_who_hung_up() -> None:
-    async with MessagesApi(api_key="right") as api, model_http_client() as client:
-        model = AnthropicModel(client=client, base_url=api.base_url, api_key="right")
+    async with MessagesApi(api_key="right") as api, model_transport() as transport:
+        model = AnthropicModel(transport=transport, base_url=api.base_url, api_key="right")
         await outcome(model, asking("hello"))
-        wrong = AnthropicModel(client=client, base_url=api.base_url, api_key="wrong")
+        wrong = AnthropicModel(transport=transport, base_url=api.base_url, api_key="wrong")
         assert (await failure(wrong, asking("hello"))).status == 401
     first, second = api.requests
     assert first.body["messages"][0]["content"][0]["text"] == "hello"
