@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.agent.offer import encode_spec, offer_of
+from app.agent.offer import offer_of
 from app.agent.prompt import system_texts
 from app.agent.state import LoopState
 from app.compaction.sizes import block_tokens, blocks_tokens, text_tokens
@@ -22,7 +22,7 @@ def context_usage(
     offer = offer_of(specs, state.memory, has_search=has_search)
     window = state.run.window
     texts = system_texts(state.run.options.system_prompt)
-    tools = [(spec.name, block_tokens(encode_spec(spec))) for spec in (*offer.specs, *offer.found)]
+    tools = [(spec.name, block_tokens(spec.encoded)) for spec in (*offer.specs, *offer.found)]
     prompt_tokens = text_tokens(texts)
     tool_tokens = sum(tokens for _, tokens in tools)
     parts = _parts(state)

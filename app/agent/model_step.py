@@ -138,9 +138,11 @@ def answered(response: ModelResponse, state: LoopState, effects: Effects) -> Bat
     blocks = [_told(block, effects) for block in kept]
     if blocks:
         entries = [*limit]
+        usage = WireUsage.of(response.usage)
         for index, block in enumerate(blocks):
             entries += estimate(block, state, effects)
-            entries.append(_block_entry(block, response, state, effects, is_first=index == 0))
+            told = _block_entry(block, response, usage, state, effects, is_first=index == 0)
+            entries.append(told)
         events = (*budget_warnings(ledger, state), *usage_snapshot(ledger, state))
         return Batch(tuple(entries), ledger, events=events)
     if state.was_nudged or response.stop_reason in FINAL_WITHOUT_TEXT:
@@ -193,7 +195,13 @@ def _told(block: Block, effects: Effects) -> Block:
 
 
 def _block_entry(
-    block: Block, response: ModelResponse, state: LoopState, effects: Effects, *, is_first: bool
+    block: Block,
+    response: ModelResponse,
+    usage: WireUsage,
+    state: LoopState,
+    effects: Effects,
+    *,
+    is_first: bool,
 ) -> Entry:
     is_first_answer = is_first and state.ttft_ms is None
     uuids = list(state.client_uuids) if is_first_answer else []
@@ -207,7 +215,7 @@ def _block_entry(
                 content=[block],
                 stop_reason=response.stop_reason,
                 stop_sequence=response.stop_sequence,
-                usage=WireUsage.of(response.usage),
+                usage=usage,
             ),
             timestamp=wire_time(effects.clock.now()),
             user_message_uuid=uuids[0] if uuids else None,

@@ -40,16 +40,12 @@ class Offer:
     @property
     def tools(self) -> tuple[bytes, ...]:
         """The encoded tools that are held in full."""
-        return tuple(encode_spec(spec) for spec in self.specs)
+        return tuple(spec.encoded for spec in self.specs)
 
     @property
     def deferred(self) -> tuple[bytes, ...]:
         """The encoded tools that follow."""
-        return (
-            (_STAND_IN, *(_encoded(spec, _DEFERRED) for spec in self.found))
-            if self.is_searching
-            else ()
-        )
+        return (_STAND_IN, *(_deferred(spec) for spec in self.found)) if self.is_searching else ()
 
     def readable(
         self, messages: tuple[ContextMessage, ...], loaded: Collection[str]
@@ -104,30 +100,16 @@ def unsent_hint(spec: ToolSpec, memory: ToolMemory, offered: Sequence[ToolSpec])
     )
 
 
-def encode_spec(spec: ToolSpec) -> bytes:
-    """Give a tool as requests hold it."""
-    return _encoded(spec, {})
+def _deferred(spec: ToolSpec) -> bytes:
+    return spec.encoded[:-1] + b',"defer_loading":true}'
 
 
-def _encoded(spec: ToolSpec, more: dict[str, Any]) -> bytes:
-    return orjson.dumps(
-        {
-            "name": spec.name,
-            "description": spec.description,
-            "input_schema": spec.input_schema,
-            **more,
-        }
-    )
-
-
-_DEFERRED = {"defer_loading": True}
-_STAND_IN = _encoded(
+_STAND_IN = _deferred(
     ToolSpec(
         STAND_IN,
         "Stands for the tools that ToolSearch loads; it cannot be called.",
         {"type": "object", "properties": {}},
-    ),
-    _DEFERRED,
+    )
 )
 
 

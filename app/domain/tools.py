@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import orjson
+
 from app.domain.mcp import ServerPin
 from app.domain.tasks import BackgroundTask
 from app.domain.work_items import Items, WorkItem
@@ -45,6 +47,20 @@ class ToolSpec:
     """Whether each call is put to a person, whatever rules and modes say."""
     is_kept: bool = False
     """Whether a call that was begun is a row, which the next host finds again."""
+    _encoded: list[bytes] = field(default_factory=list, init=False, repr=False, compare=False)
+    """The one encoding, once it was asked for."""
+
+    @property
+    def encoded(self) -> bytes:
+        """The tool as requests hold it. Encoded once: every request has all tools."""
+        if not self._encoded:
+            told = {
+                "name": self.name,
+                "description": self.description,
+                "input_schema": self.input_schema,
+            }
+            self._encoded.append(orjson.dumps(told))
+        return self._encoded[0]
 
     @property
     def can_repeat(self) -> bool:

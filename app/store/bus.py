@@ -58,6 +58,8 @@ class Bus:
     def say(self, word: Word) -> None:
         """Send a word to the other hosts, soon. Never blocks, never raises."""
         if isinstance(word, RowsWritten):
+            if not self.has_company:
+                return
             key = (word.tenant_id, word.session_id)
             self._rows[key] = max(word.seq, self._rows.get(key, 0))
         elif isinstance(word, PreviewPart):
@@ -81,9 +83,8 @@ class Bus:
             await self._has_words.wait()
             await asyncio.sleep(GATHER_S)
             self._has_words.clear()
-            words: list[Word] = [*self._parts, *self._others]
-            if self.has_company:
-                words += [RowsWritten(t, s, q) for (t, s), q in self._rows.items()]
+            rows = [RowsWritten(t, s, q) for (t, s), q in self._rows.items()]
+            words: list[Word] = [*self._parts, *self._others, *rows]
             self._rows.clear()
             self._others.clear()
             self._parts.clear()

@@ -140,12 +140,13 @@ def ledger_columns(rows: Sequence[LedgerRow]) -> list[object]:
 def message_row(entry: Entry) -> NewRow:
     """Give a message as a row on its way in."""
     message = entry.message
+    fields = vars(message)  # a model's `getattr` is slow at what it does not have
     return NewRow(
         "aside" if entry.is_aside else "message",
         message.type,
-        getattr(message, "subtype", None),
+        fields.get("subtype"),
         message.uuid,
-        entry.thread or getattr(message, "parent_tool_use_id", None),
+        entry.thread or fields.get("parent_tool_use_id"),
         entry.body.decode(),
         orjson.dumps(entry.facts).decode() if entry.facts else None,
         orjson.dumps(entry.audit).decode() if entry.audit else None,
