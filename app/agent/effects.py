@@ -13,7 +13,8 @@ from app.agent.model_effects import Model, Models, Previews, SideModel
 from app.agent.tool_effects import Desk, Errands, Gate, NoDesk, Toolbox
 from app.domain.agents import AgentDefinition
 from app.domain.briefing import Briefing, News
-from app.domain.hooks import HookEvent, HookOutcome, Surroundings
+from app.domain.hook_outcome import HookOutcome
+from app.domain.hooks import HookEvent, Surroundings
 from app.domain.journal import ServiceEvent
 from app.domain.mcp import Readiness, ServerPin
 from app.domain.messages import Prompt

@@ -7,17 +7,8 @@ from typing import Any, assert_never
 from app.agent.effects import Effects, Stamps
 from app.agent.hook_memory import HOOK
 from app.agent.state import Advance, LoopState
-from app.domain.hooks import (
-    NOTHING,
-    Failed,
-    HookEvent,
-    HookOutcome,
-    Note,
-    Ran,
-    Said,
-    StopFailure,
-    Surroundings,
-)
+from app.domain.hook_outcome import NOTHING, Failed, HookOutcome, Note, Ran, Said
+from app.domain.hooks import HookEvent, StopFailure, Surroundings
 from app.domain.journal import Batch, Entry
 from app.domain.messages import AssistantMessage
 from app.domain.notices import HookResponseMessage, HookStartedMessage, InformationalMessage

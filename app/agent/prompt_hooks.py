@@ -12,7 +12,8 @@ from app.agent.result_batch import result_batch
 from app.agent.start_step import Heard, opening, take_in
 from app.agent.state import Advance, LoopState
 from app.domain.briefing import Briefing
-from app.domain.hooks import HookEvent, HookOutcome, SessionStart, Setup, UserPromptSubmit
+from app.domain.hook_outcome import HookOutcome
+from app.domain.hooks import HookEvent, SessionStart, Setup, UserPromptSubmit
 from app.domain.journal import Entry
 from app.domain.messages import Prompt
 

@@ -11,7 +11,8 @@ from app.agent.hook_points import contexts, fire, hooked, informational, told
 from app.agent.results import note_entry
 from app.agent.state import Advance, LoopState
 from app.domain.blocks import ToolUseBlock
-from app.domain.hooks import HookOutcome, PostToolBatch, Stop, SubagentStop
+from app.domain.hook_outcome import HookOutcome
+from app.domain.hooks import PostToolBatch, Stop, SubagentStop
 from app.domain.journal import Batch, Entry
 from app.domain.notices import NotificationMessage
 

@@ -8,7 +8,8 @@ from app.agent.hook_memory import hook_facts
 from app.agent.hook_points import contexts, fire, informational, told
 from app.agent.replaced_output import replaced
 from app.agent.state import LoopState
-from app.domain.hooks import HookEvent, HookOutcome, PostToolUse, PostToolUseFailure, PreToolUse
+from app.domain.hook_outcome import HookOutcome
+from app.domain.hooks import HookEvent, PostToolUse, PostToolUseFailure, PreToolUse
 from app.domain.journal import Entry
 from app.domain.tools import ToolCall, ToolResult, ToolSpec
 

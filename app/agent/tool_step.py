@@ -30,7 +30,7 @@ from app.agent.task_notes import task_started, task_stopped
 from app.agent.thread_rows import threads_killed
 from app.agent.tool_hooks import CallHooks
 from app.domain.blocks import ToolUseBlock
-from app.domain.hooks import HookOutcome
+from app.domain.hook_outcome import HookOutcome
 from app.domain.journal import Batch, Entry, joined
 from app.domain.messages import PermissionDeniedMessage
 from app.domain.permissions import Scene

@@ -9,15 +9,15 @@ They run in the service's own process, as trusted as the service. See `examples/
 A hook is given what an HTTP hook is given as its body, and gives back what that would answer.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any, Literal
 
 from app.domain.hooks import EVENTS
-from app.errors import ConfigError
 from app.hooks.hook import DEFAULT_TIMEOUT_S, Asked, Hook, Reply
 from app.hooks.matching import matcher_of
+from app.plugins.entry_points import installed
 
 GROUP = "treadle.hooks"
 
@@ -68,31 +68,5 @@ def hook(
 
 
 def installed_hooks(found: Iterable[EntryPoint] | None = None) -> tuple[PythonHook, ...]:
-    """Load the hooks of all installed packages, in the order of their entry points' names.
-
-    An entry point is one hook or a sequence of them. Raises `ConfigError`, which names the entry
-    point: a hook that is missing would let through what it is there to stop.
-    """
-    every = entry_points(group=GROUP) if found is None else found
-    return tuple(
-        each for point in sorted(every, key=lambda point: point.name) for each in _loaded(point)
-    )
-
-
-def _loaded(point: EntryPoint) -> Sequence[PythonHook]:
-    try:
-        value = point.load()
-    except Exception as error:  # whatever a package does when it is imported
-        raise _useless(point, f"{type(error).__name__}: {error}") from error
-    hooks = [value] if isinstance(value, PythonHook) else value
-    if not isinstance(hooks, Sequence) or not all(isinstance(each, PythonHook) for each in hooks):
-        raise _useless(point, "it is neither a hook nor a sequence of hooks")
-    return hooks
-
-
-def _useless(point: EntryPoint, why: str) -> ConfigError:
-    package = f" of the package {point.dist.name}" if point.dist else ""
-    return ConfigError(
-        f"The entry point {point.name} = {point.value}{package} ({GROUP}) cannot be used: {why}. "
-        "Mend the package, or uninstall it."
-    )
+    """Load the hooks of all installed packages. Raises `ConfigError`: see `installed`."""
+    return tuple(each for _, each in installed(GROUP, PythonHook, "hook", found))

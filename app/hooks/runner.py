@@ -11,19 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.domain.hooks import (
-    NOTHING,
-    Failed,
-    HookEvent,
-    HookOutcome,
-    Note,
-    Outcome,
-    PreToolUse,
-    Ran,
-    Said,
-    SessionStart,
-    Surroundings,
-)
+from app.domain.hook_outcome import NOTHING, Failed, HookOutcome, Note, Outcome, Ran, Said
+from app.domain.hooks import HookEvent, PreToolUse, SessionStart, Surroundings
 from app.domain.permissions import Behavior, HookVerdict
 from app.domain.text import printable
 from app.hooks.hook import Asked, Hook, HookFailed, Reply

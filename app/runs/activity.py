@@ -13,7 +13,8 @@ from app.agent.effects import AgentLimits, Agents, Aside, Effects, Hooks
 from app.agent.model_effects import Model
 from app.agent.tool_effects import Gate, Toolbox
 from app.domain.agents import AgentDefinition
-from app.domain.hooks import HookEvent, HookOutcome, Surroundings
+from app.domain.hook_outcome import HookOutcome
+from app.domain.hooks import HookEvent, Surroundings
 from app.domain.model import ModelRequest, ModelResponse, PartialResponse, StreamPart
 from app.domain.permissions import Scene
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.domain.hooks import Failed, HookOutcome, Notification, PermissionRequest, Surroundings
+from app.domain.hook_outcome import Failed, HookOutcome
+from app.domain.hooks import Notification, PermissionRequest, Surroundings
 from app.domain.permissions import Scene
 from app.domain.tools import ToolCall, ToolSpec
 from app.hooks.runner import RunHooks

@@ -9,7 +9,8 @@ import pytest
 
 from app.agent.hook_memory import MAX_STOP_BLOCKS
 from app.agent.state import RunInfo
-from app.domain.hooks import EVENTS, Failed, HookOutcome, Ran, Said
+from app.domain.hook_outcome import Failed, HookOutcome, Ran, Said
+from app.domain.hooks import EVENTS
 from app.domain.permissions import HookVerdict
 from app.domain.tools import ToolCall, ToolMemory, ToolResult
 from app.errors import ModelOverloaded

@@ -18,7 +18,8 @@ from app.agent.tool_effects import NoDesk
 from app.domain.agents import AgentDefinition
 from app.domain.blocks import TextBlock
 from app.domain.briefing import Briefing
-from app.domain.hooks import HookOutcome, SubagentStart
+from app.domain.hook_outcome import HookOutcome
+from app.domain.hooks import SubagentStart
 from app.domain.messages import (
     AssistantMessage,
     Message,

@@ -20,7 +20,8 @@ from app.compaction.window import Window
 from app.domain.agents import AgentDefinition
 from app.domain.blocks import Block, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from app.domain.briefing import Briefing, News
-from app.domain.hooks import NOTHING, HookEvent, HookOutcome, Surroundings
+from app.domain.hook_outcome import NOTHING, HookOutcome
+from app.domain.hooks import HookEvent, Surroundings
 from app.domain.journal import Batch
 from app.domain.messages import (
     AssistantMessage,

@@ -8,17 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from app.domain.hooks import (
-    Failed,
-    HookEvent,
-    HookOutcome,
-    PostToolUse,
-    PreToolUse,
-    Ran,
-    SessionStart,
-    Stop,
-    Surroundings,
-)
+from app.domain.hook_outcome import Failed, HookOutcome, Ran
+from app.domain.hooks import HookEvent, PostToolUse, PreToolUse, SessionStart, Stop, Surroundings
 from app.errors import ConfigError, WorkspaceUnavailable
 from app.hooks.command import CommandHook, Shell, command_hook, read_commands
 from app.hooks.runner import RunHooks

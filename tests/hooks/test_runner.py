@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from app.domain.hooks import NOTHING, Failed, HookEvent, PreToolUse, Ran, Said, Stop, Surroundings
+from app.domain.hook_outcome import NOTHING, Failed, Ran, Said
+from app.domain.hooks import HookEvent, PreToolUse, Stop, Surroundings
 from app.domain.permissions import HookVerdict
 from app.hooks.hook import Asked, Hook, HookFailed, Reply
 from app.hooks.matching import matcher_of

@@ -8,7 +8,8 @@ import pytest
 from standardwebhooks import Webhook
 
 from app.domain.hook_options import HttpHook
-from app.domain.hooks import Failed, HookOutcome, PreToolUse, Surroundings
+from app.domain.hook_outcome import Failed, HookOutcome
+from app.domain.hooks import PreToolUse, Surroundings
 from app.hooks.command import Shell
 from app.hooks.registry import HostHooks, Owner
 from app.hooks.runner import RunHooks
