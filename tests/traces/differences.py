@@ -13,6 +13,7 @@ from tests.traces import differences_actions as actions
 from tests.traces import differences_answers as answers
 from tests.traces import differences_commands as commands
 from tests.traces import differences_compaction as compaction
+from tests.traces import differences_early as early
 from tests.traces import differences_engine as engine
 from tests.traces import differences_failures as failures
 from tests.traces import differences_hooks as hooks
@@ -83,6 +84,8 @@ DIFFERENCES = (
     Difference("B29", "a clear keeps the session", commands.a_clear_keeps_the_session),
     Difference("B1", "all blocks of a cut response are aborted", engine.cut_responses_are_marked),
     Difference("B1", "a void preview is told as such", engine.cut_previews_are_closed),
+    Difference("B10", "tools start after their response", early.results_follow_responses),
+    Difference("B10", "so do subagents", early.subagents_follow_responses),
     Difference("B1", "blocks come after all events", loop.previews_come_first),
     Difference("B26", "broken responses are discarded", failures.broken_responses_are_discarded),
     Difference("B26", "nothing is sent again unseen", failures.refused_requests_are_sent_once),

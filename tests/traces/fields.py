@@ -78,6 +78,7 @@ SYSTEM_FIELDS: Mapping[str, Sequence[str]] = {
     "task_notification": ("task_id", "tool_use_id", "status", "summary"),
 }
 OPTIONAL_SYSTEM_FIELDS = (
+    "agent_id",
     "permissionMode",
     "tag",
     "prevent_continuation",

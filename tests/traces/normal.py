@@ -34,6 +34,7 @@ from tests.traces.fields import (
 from tests.traces.hook_script import told_in_trace
 from tests.traces.previews import Json as Json
 from tests.traces.previews import event_form, joined_deltas, name_previews
+from tests.traces.side_by_side import asked_apart, told_apart
 from tests.traces.story import Line
 
 COST_DIGITS = 10
@@ -105,25 +106,31 @@ def form_of_trace(lines: Sequence[Line]) -> Form:
             _take(form, with_said(line))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"line {number} of the trace is malformed") from error
+    form.messages[:] = told_apart(form.messages)
     _number_calls(form)
     _name_agents(form)
     name_previews(form.messages)
     form.messages[:] = joined_deltas(form.messages)
+    form.requests[:] = asked_apart(form.requests, form.messages)
     return form
 
 
 def _name_agents(form: Form) -> None:
-    """Say whose the messages of subagents are: the reference's trace tells it by the key alone."""
+    """Say whose the messages of subagents are: the reference's trace tells it by the key alone.
+
+    Where it tells more, it numbers subagents as it numbers tasks.
+    """
     tasks = {
         message["tool_use_id"]: message["task_id"]
         for message in form.messages
         if message.get("subtype") == "task_started"
     }
     for message in form.messages:
-        for name in ("parent_task_id", "agent_id"):
-            if name in message:
-                message[name] = message[name].strip("<>")
-        if "agent_id" in message["keys"] and message["type"] != "system":
+        if "parent_task_id" in message:
+            message["parent_task_id"] = message["parent_task_id"].strip("<>")
+        if message.get("subtype") == "permission_denied" and "agent_id" in message:
+            message["agent_id"] = message["agent_id"].replace("agent-", "task-")
+        elif "agent_id" in message["keys"] and message["type"] != "system":
             message["agent_id"] = tasks.get(message["parent_tool_use_id"])
 
 
@@ -213,7 +220,7 @@ def form_of_record(record: Record) -> Form:
 
 
 def _form_of_record(record: Record) -> Form:
-    told = [with_said(message) for message in record.messages]
+    told = told_apart([with_said(message) for message in record.messages])
     names = _Names(told)
     messages = [names.shown(message) for message in told]
     for message in messages:
@@ -225,7 +232,7 @@ def _form_of_record(record: Record) -> Form:
     own = [_message(m, _keys(m), m["message"].keys() if "message" in m else None) for m in messages]
     for form, message in zip(own, messages, strict=True):
         form.update(_picked(message, ("api_message_id",)))
-    asked = [_request(body) for body in requests]
+    asked = asked_apart([_request(body) for body in requests], own)
     return Form(joined_deltas(own), asked, record.tool_events, hooks=record.hooks)
 
 

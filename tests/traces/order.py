@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import groupby
 
-from tests.traces.normal import Json
+from tests.traces.previews import Json
 
 READ_ONLY = frozenset({"Read", "Glob", "Grep", "mcp__m__ro", "StructuredOutput"})
 """Calls that run together with their neighbours, here as in the reference."""
@@ -80,5 +80,5 @@ def answered(message: Json) -> str:
 
 
 def _content(message: Json, kind: str) -> list[Json]:
-    blocks: Iterable[Json] = message["message"]["content"]
-    return [block for block in blocks if block["type"] == kind]
+    blocks: str | Iterable[Json] = message["message"]["content"]
+    return [] if isinstance(blocks, str) else [b for b in blocks if b["type"] == kind]
