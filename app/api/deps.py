@@ -14,12 +14,17 @@ _HEADER = APIKeyHeader(name="x-api-key", auto_error=False, description="An API k
 _LONGEST_KEY = 512
 
 
-def service(request: Request) -> Service:
+def running_service(request: Request) -> Service:
     """Give the running service."""
     found = request.app.state.service
     if not isinstance(found, Service):
         raise TypeError("the application was built without a service")
     return found
+
+
+async def service(request: Request) -> Service:
+    """Give the running service to a handler. Async, or each request would go through a thread."""
+    return running_service(request)
 
 
 ServiceDep = Annotated[Service, Depends(service)]
@@ -31,7 +36,7 @@ async def authenticate(request: Request) -> Caller:
     if isinstance(known, Caller):
         return known
     key = _key(request)
-    found = await service(request).callers.of(key) if key else None
+    found = await running_service(request).callers.of(key) if key else None
     if found is None:
         raise Unauthenticated(
             "Send a valid API key as `Authorization: Bearer KEY` or `x-api-key: KEY`. "

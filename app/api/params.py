@@ -101,7 +101,7 @@ METADATA_PARAMETER = {
 """What routes that take a `MetadataFilter` add to their OpenAPI."""
 
 
-def _metadata_filter(request: Request) -> dict[str, str]:
+async def _metadata_filter(request: Request) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in request.query_params.multi_items():
         if not name.startswith("metadata"):

@@ -10,7 +10,7 @@ from app.errors import InvalidRequest
 _TAG = re.compile(r'(?:W/)?"(\d{1,9})"')
 
 
-def _expected(
+async def _expected(
     if_match: Annotated[
         str | None,
         Header(description="The `etag` that you have seen; 409 when the resource has another one."),

@@ -13,6 +13,7 @@ from app.runs.cancelling import Cancelled, Canceller, ManyCancelled
 from app.runs.live import Hub
 from app.runs.once import Once, guarded
 from app.runs.policy import Policy
+from app.runs.skills import KnownSkills
 from app.runs.starts import Starts, run_of
 from app.runs.telling import Accepted, Teller
 from app.runs.wishes import (
@@ -45,6 +46,7 @@ class Commands:
     workspaces: WorkspaceRules
     stamps: Stamps
     queue_per_session: int
+    skills: KnownSkills
 
     # -- prompts --------------------------------------------------------------------------
 
@@ -166,6 +168,7 @@ class Commands:
             self.workspaces,
             self.queue_per_session,
             self._teller,
+            self.skills,
         )
 
     def _canceller(self, caller: Caller) -> Canceller:

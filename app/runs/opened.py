@@ -1,6 +1,6 @@
 """A run that is opened with its claim: its first rows commit with the POST that makes it.
 
-One whose workspace has to be read first, or whose prompt is a command, is only claimed, and opened by
+One that has to ask servers or hooks first, or whose prompt is a command, is only claimed, and opened by
 its execution.
 """
 
@@ -59,16 +59,17 @@ def _names_a_command(prompt: Prompt) -> bool:
     return said_by(prompt).lstrip().startswith("/")
 
 
-def open_run(parts: Parts, lease: Lease, work: Work, prompts: Sequence[Prompt]) -> Opened:
-    """Make the opening of a new session's first run. Pure but for the clock."""
+async def open_run(parts: Parts, lease: Lease, work: Work, prompts: Sequence[Prompt]) -> Opened:
+    """Make the opening of a new session's first run. Reads its workspace, and writes nothing."""
     info = parts.describe(lease, work)
     first = [prompt for prompt in prompts if not prompt.is_steer]
     before = LoopState(info)
     now = datetime.now(UTC)
-    briefing = parts.first_briefing(info, work)
-    if briefing is None or any(map(_names_a_command, first)):
+    look = None if any(map(_names_a_command, first)) else await parts.first_look(info, work)
+    if look is None:
         return Opened((), None, work, prompts, now)
-    batch = opening(first, before, parts.specs(info), parts.stamps, briefing)
+    briefing, tools = look
+    batch = opening(first, before, tools, parts.stamps, briefing)
     rows = new_rows(batch, lease.session_id, lease.run_id, now, first=(announcement(1),))
     steers = [prompt for prompt in prompts if prompt.is_steer]
     return Opened(rows, before.apply(batch), work, steers, now)

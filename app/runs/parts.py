@@ -27,14 +27,13 @@ class Parts(Protocol):
         """Give what is fixed for the run's life on this host."""
         ...
 
-    def specs(self, info: RunInfo) -> Sequence[ToolSpec]:
-        """Give the tools on offer to a run."""
-        ...
+    async def first_look(
+        self, info: RunInfo, work: Work
+    ) -> tuple[Briefing, Sequence[ToolSpec]] | None:
+        """Give the briefing of a new session, and the tools on offer to its first run.
 
-    def first_briefing(self, info: RunInfo, work: Work) -> Briefing | None:
-        """Give the briefing of a new session.
-
-        None when its workspace has to be read for it, or hooks have to be asked first.
+        None when that takes more than a look into a folder of this host: when servers or hooks have to
+        be asked first, or the folder cannot be read.
         """
         ...
 

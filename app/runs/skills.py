@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.domain.skills import UploadedSkill
 from app.errors import NotFound, TooManySkills
 from app.runs.once import Once, guarded
 from app.store import skills
@@ -17,6 +18,8 @@ from app.tools.bundle import bundle_of_zip as bundle_of_zip
 
 MOST = 100
 """Of a tenant: all that can be announced to a model."""
+MOST_TENANTS = 10_000
+"""Whose skills a host remembers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,31 @@ class Skills:
                 raise _unknown()
 
         await guarded(self.database, once, write)
+
+
+@dataclass(slots=True)
+class KnownSkills:
+    """What tenants uploaded, as this host last read it: others may have changed it since.
+
+    So it is only for what is checked when it is stored (`store.starting`).
+    """
+
+    database: Database
+    _known: dict[str, Sequence[UploadedSkill]] = field(default_factory=dict)
+
+    async def of(self, tenant_id: str) -> Sequence[UploadedSkill]:
+        """Give a tenant's skills by name."""
+        known = self._known.get(tenant_id)
+        if known is None:
+            known = await skills.uploaded_skills(self.database, tenant_id)
+            if len(self._known) >= MOST_TENANTS:
+                self._known.clear()
+            self._known[tenant_id] = known
+        return known
+
+    def forget(self, tenant_id: str) -> None:
+        """Read a tenant's skills anew the next time."""
+        self._known.pop(tenant_id, None)
 
 
 async def _skill(connection: AsyncConnection, tenant_id: str, name: str) -> SkillRow:

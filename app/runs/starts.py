@@ -21,6 +21,7 @@ from app.runs.policy import Policy
 from app.runs.retrying import find_again
 from app.runs.schemas import check_schemas
 from app.runs.sessions import session_of
+from app.runs.skills import KnownSkills
 from app.runs.telling import Accepted, Teller
 from app.runs.wishes import RetryWish, RunWish, SessionWish, new_prompts, new_run, new_session
 from app.runs.worker import Worker
@@ -34,7 +35,6 @@ from app.store.queue import Enqueued, NewRun
 from app.store.runs import RunRow, Work, find_run
 from app.store.session_lists import newest_session
 from app.store.sessions import NewSession
-from app.store.skills import uploaded_skills
 from app.store.starting import QUEUED_SEQ, new_run_row, new_session_row, start_session
 
 
@@ -48,6 +48,7 @@ class Starts:
     workspaces: WorkspaceRules
     queue_per_session: int
     teller: Teller
+    skills: KnownSkills
 
     async def start(
         self,
@@ -125,7 +126,7 @@ class Starts:
         new = new_session(self.workspaces, session)
         options = await self.checked(caller, wish.options.over(session.options))
         run = new_run(new.id, options, wish)
-        opened = await self._opened(caller, new, run)
+        opened = await self._opened(caller, new, run) if host else None
         started = await start_session(
             self.database,
             caller.tenant_id,
@@ -133,8 +134,11 @@ class Starts:
             run,
             host=host,
             opening=opened.rows if opened else (),
+            skills=opened.work.skills if opened else (),
             within=connection,
         )
+        if started.epoch is None:  # perhaps because they are others by now
+            self.skills.forget(caller.tenant_id)
         claim = None
         if started.epoch is not None and opened is not None:
             claim = opened.claim(Lease(caller.tenant_id, new.id, run.id, started.epoch))
@@ -161,9 +165,9 @@ class Starts:
             run.recovery_policy,
             run.max_attempts,
             ceiling=caller.ceiling,
-            skills=await uploaded_skills(self.database, caller.tenant_id),
+            skills=await self.skills.of(caller.tenant_id),
         )
-        return open_run(self.worker.parts, lease, work, run.prompts)
+        return await open_run(self.worker.parts, lease, work, run.prompts)
 
     async def _put(
         self,

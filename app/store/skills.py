@@ -32,6 +32,15 @@ AS_JSON = """(SELECT json_agg(json_build_array(k.note->'note', k.sha256) ORDER B
   FROM skills k WHERE k.tenant_id = {tenant})"""
 """A column for `decoded`: all skills of a tenant."""
 
+VERSIONS = """(SELECT coalesce(string_agg(k.name || ' ' || k.sha256, ',' ORDER BY k.name), '')
+  FROM skills k WHERE k.tenant_id = {tenant})"""
+"""A column that tells what a tenant uploaded from what it had before: see `versions`."""
+
+
+def versions(skills: Sequence[UploadedSkill]) -> str:
+    """Give what `VERSIONS` selects while these, in their order, are all skills of a tenant."""
+    return ",".join(f"{each.note.name} {each.sha256}" for each in skills)
+
 
 def decoded(column: str | None) -> tuple[UploadedSkill, ...]:
     """Read what `AS_JSON` selects."""

@@ -12,6 +12,7 @@ import asyncpg
 import orjson
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.domain.skills import UploadedSkill
 from app.errors import IdTaken
 from app.store.claims import CLAIMABLE
 from app.store.engine import GONE, Database, gone
@@ -28,13 +29,15 @@ from app.store.queue import NewRun
 from app.store.rows import NewRow, columns
 from app.store.runs import RunRow
 from app.store.sessions import NewSession, SessionRow
+from app.store.skills import VERSIONS, versions
 
 QUEUED_SEQ = 2
 """The session's first row says that it was created, the second that the run is queued."""
 
 _START = f"""
 WITH mine AS (
-  SELECT $1::text <> '' AND NOT EXISTS (SELECT 1 {CLAIMABLE}) AS is_ours),
+  SELECT $1::text <> '' AND $31 = {VERSIONS.format(tenant="$3")}
+    AND NOT EXISTS (SELECT 1 {CLAIMABLE}) AS is_ours),
 s AS (
   INSERT INTO sessions (tenant_id, id, title, options, workspace, metadata, tags, end_user,
                         workspace_key, last_seq, num_runs, owner, epoch, pending_steers,
@@ -95,12 +98,14 @@ async def start_session(
     *,
     host: Host | None,
     opening: Sequence[NewRow] = (),
+    skills: Sequence[UploadedSkill] = (),
     within: AsyncConnection | None = None,
 ) -> Started:
     """Insert a session, its first run and its prompts. Raises `IdTaken`, `Unavailable`.
 
     When the host gets the run, the rows with which it opens are stored too, and its prompts count
-    as taken in: so the first message is there with the answer to the POST.
+    as taken in: so the first message is there with the answer to the POST. It gets the run only
+    while `skills` are all that the tenant uploaded, since the run is opened with them.
     In a transaction of its own, or in one of the caller's in which a statement was made already.
     """
     asked = database.raw if within is None else await _driver_connection(within)
@@ -131,6 +136,7 @@ async def start_session(
             list(session.tags),
             session.user,
             session.workspace_key,
+            versions(skills),
         )
     except asyncpg.UniqueViolationError as error:
         if error.table_name == "sessions":

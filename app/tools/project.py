@@ -38,7 +38,7 @@ _CUT = f"\n\n[Only the first {MAX_FILE_BYTES // 1024} KB of this file are shown.
 _NO_ROOM = "[Not shown: the instruction files are too long together. Read it if you need it.]"
 
 
-async def _nothing() -> None:
+async def nothing() -> None:
     """Have nothing to prepare."""
 
 
@@ -53,7 +53,7 @@ class Project:
     """Skills and commands."""
     sources: Collection[SettingSource] | None = None
     """None means all."""
-    prepare: Callable[[], Awaitable[None]] = _nothing
+    prepare: Callable[[], Awaitable[None]] = nothing
     """Brings the files of the tenant's skills to this host. Raises `WorkspaceUnavailable`."""
     _seen_folders: set[str] = field(default_factory=set)
     """Where nothing new is expected any more."""

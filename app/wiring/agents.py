@@ -24,9 +24,11 @@ class AgentRules:
     find_model: Callable[[str], str | None]
     """Gives a model's id by its name or alias; None when nobody serves it."""
 
-    def specs(self, options: AgentOptions) -> tuple[ToolSpec, ...]:
-        """Give the tool as a run is offered it where its workspace holds no files."""
-        return (agent_spec(self.kinds(options, None)),) if self.are_offered(options) else ()
+    def specs(
+        self, options: AgentOptions, workspace: Workspace | None = None
+    ) -> tuple[ToolSpec, ...]:
+        """Give the tool as a run is offered it; `workspace` is None where that holds no files."""
+        return (agent_spec(self.kinds(options, workspace)),) if self.are_offered(options) else ()
 
     def are_offered(self, options: AgentOptions) -> bool:
         """Whether a run may begin subagents."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import platform
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,7 @@ from app.domain.options import AgentOptions
 from app.domain.skills import UploadedSkill
 from app.domain.tools import ToolResult, ToolSpec
 from app.domain.usage import Usage
-from app.errors import NoProvider, WorkspaceUnavailable
+from app.errors import NoProvider, ToolFailed, WorkspaceUnavailable
 from app.hooks.command import Shell
 from app.hooks.registry import HostHooks, Owner
 from app.mcp.servers import McpRules
@@ -44,13 +44,14 @@ from app.tools.agent_tool import no_shells
 from app.tools.decoder import Decoder
 from app.tools.git_state import NO_REPOSITORY
 from app.tools.pages import Pages
-from app.tools.project import Project, environment
+from app.tools.project import Project, environment, nothing
 from app.tools.shells import Shells
 from app.tools.skills import Shelf, Uploaded
 from app.tools.stored_output import is_long, shortened
 from app.tools.structured_output import OutputToolbox, output_spec
 from app.tools.tool import MOST_CHARS, Beyond, Tool
 from app.tools.toolbox import Toolbox
+from app.tools.workspace import Workspace
 from app.wiring.agents import AgentRules
 from app.wiring.folders import Folders
 from app.wiring.hooks import hooked
@@ -127,12 +128,21 @@ class HostParts:
             withheld=tuple(self.operator.over(work.ceiling)),
         )
 
-    def first_briefing(self, info: RunInfo, work: Work) -> Briefing | None:
-        has_servers = bool(info.options.mcp_servers)
-        if work.workspace["source"] != "empty" or has_servers or info.hooks & _AT_THE_OPENING:
+    async def first_look(
+        self, info: RunInfo, work: Work
+    ) -> tuple[Briefing, Sequence[ToolSpec]] | None:
+        if info.options.mcp_servers or info.hooks & _AT_THE_OPENING:
             return None
-        place = environment(self.stamps.clock, info.cwd, self._platform, NO_REPOSITORY)
-        return Briefing(place, skills=tuple(each.note for each in self._skills(work, info)))
+        skills = self._skills(work, info)
+        if work.workspace["source"] == "empty":  # it has no folder yet
+            place = environment(self.stamps.clock, info.cwd, self._platform, NO_REPOSITORY)
+            return Briefing(place, skills=tuple(each.note for each in skills)), self._specs(info)
+        try:
+            with self.folders.workspace(self.folders.place(work.workspace, skills)) as workspace:
+                project = self._project(workspace, self._shelf(workspace, info, skills), info)
+                return await project.look(Briefing(), info.cwd), self._specs(info, workspace)
+        except (OSError, ToolFailed, WorkspaceUnavailable):
+            return None
 
     def _skills(self, work: Work, info: RunInfo) -> Sequence[UploadedSkill]:
         if not work.skills:
@@ -149,11 +159,31 @@ class HostParts:
             else f"{name}; commands run in a sandbox, offline"
         )
 
-    def specs(self, info: RunInfo) -> Sequence[ToolSpec]:
+    def _specs(self, info: RunInfo, workspace: Workspace | None = None) -> Sequence[ToolSpec]:
         options = on_offer(info.options, info.withheld)
-        specs = (*offered(self.tools, options), *self.agents.specs(options))
+        specs = (*offered(self.tools, options), *self.agents.specs(options, workspace))
         output = info.options.output_format
         return (*specs, output_spec(output.json_schema)) if output else specs
+
+    def _shelf(self, workspace: Workspace, info: RunInfo, skills: Sequence[UploadedSkill]) -> Shelf:
+        options = info.options
+        return Shelf(
+            workspace,
+            options.setting_sources,
+            None if options.skills == "all" else options.skills,
+            is_offered=SKILL not in disabled_tools(self.tools, on_offer(options, info.withheld)),
+            uploaded=[Uploaded(each.note, self.folders.skill_folder(each)) for each in skills],
+        )
+
+    def _project(
+        self,
+        workspace: Workspace,
+        shelf: Shelf,
+        info: RunInfo,
+        prepare: Callable[[], Awaitable[None]] = nothing,
+    ) -> Project:
+        sources = info.options.setting_sources
+        return Project(workspace, self.stamps.clock, self._platform, shelf, sources, prepare)
 
     @asynccontextmanager
     async def open(
@@ -201,13 +231,7 @@ class HostParts:
             )
             offer = on_offer(options, info.withheld)
             disabled = disabled_tools(self.tools, offer)
-            shelf = Shelf(
-                workspace,
-                options.setting_sources,
-                None if options.skills == "all" else options.skills,
-                is_offered=SKILL not in disabled,
-                uploaded=[Uploaded(s.note, self.folders.skill_folder(s)) for s in skills],
-            )
+            shelf = self._shelf(workspace, info, skills)
 
             def toolbox(shells: Shells) -> Tools:
                 return with_servers(
@@ -228,14 +252,7 @@ class HostParts:
                 )
 
             def project() -> Project:
-                return Project(
-                    workspace,
-                    self.stamps.clock,
-                    self._platform,
-                    shelf,
-                    options.setting_sources,
-                    prepared.ready,
-                )
+                return self._project(workspace, shelf, info, prepared.ready)
 
             servers = await stack.enter_async_context(
                 run_servers(

@@ -32,7 +32,7 @@ from app.runs.relay import open_relay
 from app.runs.servers import ServerControls
 from app.runs.service import Service
 from app.runs.sessions import Sessions
-from app.runs.skills import Skills
+from app.runs.skills import KnownSkills, Skills
 from app.runs.slots import StreamSlots
 from app.runs.stored_outputs import StoredOutputs
 from app.runs.window import WindowReader
@@ -174,6 +174,7 @@ async def open_service(
             rules,
             stamps,
             settings.engine.queue_per_session,
+            KnownSkills(database),
         )
         controls = Controls(commands, queries, bus)
         bus.on_word(controls.heard)

@@ -170,3 +170,24 @@ async def test_runs_load_a_skill_read_its_files_and_do_what_it_allows(stage: Sta
     assert "There is no skill review" in unknown["content"]
     assert "echo ran" not in hidden["content"]
     await remove_all(client)
+
+
+async def test_a_run_begins_with_what_is_there_then(stage: Stage) -> None:
+    """Hosts remember skills; what is uploaded or deleted counts for the next run all the same."""
+
+    async def announced(**headers: str) -> list[str]:
+        body = {"prompt": "x", "wait": 20}
+        answer = await stage.client.post("/v1/runs", json=body, headers=headers)
+        path = f"/v1/sessions/{answer.json()['session']['id']}/messages"
+        rows = (await stage.client.get(path)).json()["data"]
+        skills: list[str] = next(row for row in rows if row.get("subtype") == "init")["skills"]
+        return [name for name in skills if name.startswith("now-")]
+
+    assert await announced() == []
+    for names, once in ((["now-a"], {}), (["now-a", "now-b"], {"idempotency-key": "now"})):
+        body = {"name": names[-1], "files": {"SKILL.md": names[-1]}}
+        assert (await stage.client.post("/v1/skills", json=body)).status_code == 201
+        assert await announced(**once) == names
+        assert await announced() == names
+    await remove_all(stage.client)
+    assert await announced() == []

@@ -1,5 +1,6 @@
 """`directory` workspaces: only real folders, beneath a root that the operator listed."""
 
+import json
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -113,3 +114,32 @@ async def test_the_agent_works_in_the_real_folder_behind_a_link_inside(stage: St
     assert (folder / "a.txt").read_text() == "hi"
     session = (await stage.client.get(f"/v1/sessions/{run['session_id']}")).json()
     assert session["workspace"] == {"source": "directory", "path": str(folder)}
+
+
+async def test_a_run_in_a_folder_begins_with_its_post(stage: Stage) -> None:
+    """One commit makes session and run and opens it, with all that the folder says of itself."""
+    folder = stage.root / "project"
+    for path, text in {
+        "CLAUDE.md": "Always answer in verse.",
+        ".claude/agents/judge.md": "---\nname: judge\ndescription: Judges\n---\nJudge it.",
+        ".claude/skills/rhyme/SKILL.md": "---\ndescription: Finds rhymes\n---\nRhyme.",
+    }.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    for each in (folder, *folder.rglob("*")):
+        each.chmod(0o755)
+    run = await stage.run(workspace={"source": "directory", "path": str(folder)})
+    rows = await stage.host.service.database.raw.fetch(
+        "SELECT type, subtype, body, xmin::text AS commit FROM journal"
+        " WHERE session_id = $1 ORDER BY seq LIMIT 5",
+        run["session_id"],
+    )
+    told = [row["subtype"] or row["type"] for row in rows]
+    assert told == ["session.created", "run.queued", "run.started", "init", "user"]
+    assert len({row["commit"] for row in rows}) == 1
+    init = json.loads(rows[3]["body"])
+    assert "judge" in init["agents"]
+    assert "rhyme" in init["skills"]
+    asked = json.dumps(stage.model.bodies()[-1])
+    for words in ("Always answer in verse.", "Finds rhymes", "Judges"):
+        assert words in asked

@@ -64,7 +64,9 @@ def processes_with(words: str) -> list[int]:
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and int(folder.name) != os.getpid():
             try:
-                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                command = (
+                    (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                )
             except OSError:
                 continue
             if words in command:

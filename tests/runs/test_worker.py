@@ -165,13 +165,11 @@ class BrokenParts:
         options = AgentOptions.model_validate({"model": MODEL, **work.options})
         return RunInfo(lease.session_id, lease.run_id, options)
 
-    def specs(self, info: RunInfo) -> Sequence[ToolSpec]:
-        del info
-        return ()
-
-    def first_briefing(self, info: RunInfo, work: Work) -> Briefing | None:
+    async def first_look(
+        self, info: RunInfo, work: Work
+    ) -> tuple[Briefing, Sequence[ToolSpec]] | None:
         del info, work
-        return Briefing()
+        return Briefing(), ()
 
     @asynccontextmanager
     async def open(
