@@ -105,6 +105,12 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "mcp:lazy": Requirement("A host whose runs have no servers pays nothing for them.", "ours"),
     "mcp:host-death": Requirement("A host's death leaves no server behind.", "issue 7"),
+    "mcp:masked": Requirement(
+        "Literal values of a server's headers and variables are used, and never shown.", "ours"
+    ),
+    "mcp:window": Requirement(
+        "Tools of servers are among what fills the window, on any host.", "api 7"
+    ),
     "mcp:real": Requirement("Servers of other people work.", "issue 7"),
     # -- structured output --------------------------------------------------------------------
     "output:success": Requirement(

@@ -1,6 +1,6 @@
 """What fills a conversation's window, by source. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from app.agent.offer import offer_of
 from app.agent.prompt import system_texts
@@ -16,23 +16,51 @@ _HEAD = b'{"type":"'
 
 
 def context_usage(
-    state: LoopState, specs: Sequence[ToolSpec], spend: Spend, *, has_search: bool
+    state: LoopState,
+    specs: Sequence[ToolSpec],
+    spend: Spend,
+    *,
+    has_search: bool,
+    sizes: Mapping[str, int] | None = None,
 ) -> ContextUsage:
-    """Give the report. `specs`: the tools on offer; `has_search`: whether the model has tool search."""
+    """Give the report. `specs`: the tools on offer; `has_search`: whether the model has tool search.
+
+    `sizes`: tokens of tools whose specs are not whole here, by name.
+    """
     offer = offer_of(specs, state.memory, has_search=has_search)
+    tokens_of = {spec.name: block_tokens(spec.encoded) for spec in specs} | dict(sizes or {})
+    loaded = {spec.name for spec in (*offer.specs, *offer.found)}
     window = state.run.window
     texts = system_texts(state.run.options.system_prompt)
-    tools = [(spec.name, block_tokens(spec.encoded)) for spec in (*offer.specs, *offer.found)]
+    tools = [
+        (spec.name, tokens_of[spec.name])
+        for spec in (*offer.specs, *offer.found)
+        if spec.source is None
+    ]
+    served = [
+        {
+            "name": spec.name,
+            "serverName": spec.source.server,
+            "tokens": tokens_of[spec.name],
+            "isLoaded": spec.name in loaded,
+        }
+        for spec in specs
+        if spec.source is not None
+    ]
     prompt_tokens = text_tokens(texts)
     tool_tokens = sum(tokens for _, tokens in tools)
+    served_tokens = sum(
+        tokens_of[spec.name] for spec in specs if spec.source and spec.name in loaded
+    )
     parts = _parts(state)
     head_tokens = blocks_tokens(state.head)
-    fixed = prompt_tokens + tool_tokens + head_tokens
+    fixed = prompt_tokens + tool_tokens + served_tokens + head_tokens
     total = state.tokens if state.used_tokens else fixed + sum(parts.values())
     limit = window.compact_at if window.is_auto else window.tokens
-    sizes = [
+    shares = [
         ("System prompt", prompt_tokens, "purple"),
         ("System tools", tool_tokens, "gray"),
+        ("MCP tools", served_tokens, "cyan"),
         ("Memory files", head_tokens, "green"),
         ("Messages", max(0, total - fixed), "blue"),
         ("Free space", max(0, limit - total), "white"),
@@ -47,7 +75,7 @@ def context_usage(
         isAutoCompactEnabled=window.is_auto,
         autoCompactThreshold=window.compact_at,
         categories=[
-            ContextCategory(name=name, tokens=tokens, color=color) for name, tokens, color in sizes
+            ContextCategory(name=name, tokens=tokens, color=color) for name, tokens, color in shares
         ],
         messageBreakdown=MessageBreakdown(
             **{f"{name}Tokens": tokens for name, tokens in parts.items()}
@@ -57,6 +85,7 @@ def context_usage(
             for number, text in enumerate(texts, 1)
         ],
         systemTools=[{"name": name, "tokens": tokens} for name, tokens in tools],
+        mcpTools=served,
         memoryFiles=[
             {"path": path, "type": "Project", "tokens": text_tokens((text,))}
             for path, text in state.briefing.files.items()

@@ -27,6 +27,7 @@ from app.domain.journal import Batch, Entry
 from app.domain.messages import (
     ApiMessage,
     AssistantMessage,
+    ToolUseMeta,
     WireUsage,
     wire_time,
 )
@@ -218,11 +219,28 @@ def _block_entry(
                 usage=usage,
             ),
             timestamp=wire_time(effects.clock.now()),
+            tool_use_meta=_meta(block, effects),
             user_message_uuid=uuids[0] if uuids else None,
             user_message_uuids=uuids or None,
         ),
         {"ttft_ms": response.ttft_ms} if is_first_answer else None,
     )
+
+
+def _meta(block: Block, effects: Effects) -> list[ToolUseMeta] | None:
+    """Say whose tool a call is for; nothing for the service's own."""
+    spec = effects.tools.spec(block.name) if isinstance(block, ToolUseBlock) else None
+    if not isinstance(block, ToolUseBlock) or spec is None or spec.source is None:
+        return None
+    source = spec.source
+    title = source.title or source.name
+    told = ToolUseMeta(
+        id=block.id,
+        display_name=title,
+        server_display_name=source.server,
+        tool_name=source.name,
+    )
+    return [told]
 
 
 def _nudge_entry(

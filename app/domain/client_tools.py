@@ -9,7 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from app.domain.actions import Timeout
 from app.domain.text import is_too_deep
 
-PREFIX = "mcp__client__"
+CLIENT = "client"
+"""Stands for the client where a tool names its server."""
+PREFIX = f"mcp__{CLIENT}__"
 """Before the name that the client gave: what the model calls."""
 
 

@@ -11,7 +11,7 @@ class _Part(BaseModel):
 
 class ContextCategory(_Part):
     name: str
-    """`System prompt`, `System tools`, `Memory files`, `Messages`, `Free space`, `Autocompact buffer`."""
+    """`System prompt`, `System tools`, `MCP tools`, `Memory files`, `Messages`, `Free space`, `Autocompact buffer`."""
     tokens: int
     color: str
     """For charts."""
@@ -57,6 +57,8 @@ class ContextUsage(_Part):
     memoryFiles: list[dict[str, Any]]  # noqa: N815
     """Instruction files of the project: `{path, type, tokens}` each."""
     mcpTools: list[dict[str, Any]] = []  # noqa: N815
+    """`{name, serverName, tokens, isLoaded}` each: tools of MCP servers, as the newest run had them, and
+    of the client (`client`). One that ToolSearch has not loaded yet takes no room."""
     agents: list[dict[str, Any]] = []
     gridRows: list[list[dict[str, Any]]] = []  # noqa: N815
     """For the SDK's types alone: nothing is drawn here."""

@@ -184,6 +184,19 @@ class ApiMessage(BaseModel):
     """The response's final one, the same on all its blocks: count it once a `message.id`."""
 
 
+class ToolUseMeta(BaseModel):
+    """Whose tool a call is for, as a person would be told."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    """The call's."""
+    display_name: str
+    server_display_name: str
+    tool_name: str
+    """By which its server knows it."""
+
+
 class AssistantMessage(WireMessage):
     """One content block of a model response."""
 
@@ -201,6 +214,8 @@ class AssistantMessage(WireMessage):
     """`connection_failed` when no answer came."""
     aborted: bool | None = ABSENT
     """True on a text that a cancel cut off."""
+    tool_use_meta: list[ToolUseMeta] | None = ABSENT
+    """Where the block calls a tool of an MCP server or of the client."""
     user_message_uuid: str | None = ABSENT
     user_message_uuids: list[str] | None = ABSENT
     agent_id: str | None = ABSENT

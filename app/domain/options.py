@@ -21,7 +21,7 @@ from app.domain.actions import ActionRules
 from app.domain.agents import AgentDefinition, AgentName
 from app.domain.client_tools import ClientTool, shown_tools, stored_tools, taken_schema
 from app.domain.hook_options import HttpHook
-from app.domain.mcp import McpServers
+from app.domain.mcp_options import McpServers, shown_servers, unmasked
 from app.domain.permissions import PermissionMode
 from app.domain.thinking import LEAST_BUDGET_TOKENS, Effort, TaskBudget, Thinking
 
@@ -241,8 +241,14 @@ class AgentOptions(BaseModel):
         return kept
 
     def over(self, base: "AgentOptions") -> "AgentOptions":
-        """Give these options laid over `base`: what was set here wins."""
-        return base.model_copy(update={name: getattr(self, name) for name in self.model_fields_set})
+        """Give these options laid over `base`: what was set here wins.
+
+        Values of servers that come back masked are those of `base`.
+        """
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        if servers := given.get("mcp_servers"):
+            given["mcp_servers"] = unmasked(servers, base.mcp_servers)
+        return base.model_copy(update=given)
 
     def stored(self) -> dict[str, Any]:
         """Give the JSON form with only what was set: `model_validate` reads it back.
@@ -266,6 +272,8 @@ def shown_options(stored: Mapping[str, Any]) -> dict[str, Any]:
         shown["output_format"] = {**output_format, "schema": schema}
     if client_tools := stored.get("client_tools"):
         shown["client_tools"] = shown_tools(client_tools)
+    if servers := stored.get("mcp_servers"):
+        shown["mcp_servers"] = shown_servers(servers)
     return shown
 
 

@@ -15,6 +15,18 @@ JsonValue = Any
 
 
 @dataclass(frozen=True, slots=True)
+class ToolSource:
+    """Whose a tool is that the service does not carry out itself."""
+
+    server: str
+    """The MCP server's name; `client` for the client's own tools."""
+    name: str
+    """By which it is known there."""
+    title: str = ""
+    """For people."""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolSpec:
     """A tool as it is offered to the model."""
 
@@ -45,6 +57,8 @@ class ToolSpec:
     """Kinds of subagents that it begins: the loop carries it out, by a conversation beside its own."""
     needs_person: bool = False
     """Whether each call is put to a person, whatever rules and modes say."""
+    source: ToolSource | None = None
+    """Where it comes from, if it is a server's or the client's."""
     is_kept: bool = False
     """Whether a call that was begun is a row, which the next host finds again."""
     _encoded: list[bytes] = field(default_factory=list, init=False, repr=False, compare=False)

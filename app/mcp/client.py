@@ -31,6 +31,7 @@ from app.mcp.listing import (
     MAX_PROMPT,
     MAX_PROMPTS,
     MAX_RESOURCES,
+    MAX_TITLE,
     MAX_TOOLS,
     ListedPrompt,
     ListedTool,
@@ -347,6 +348,7 @@ def _listed(tool: types.Tool) -> ListedTool:
         tool.description or tool.title or "",
         tool.input_schema,
         read_only=bool(hints and hints.read_only_hint),
+        title=printable(tool.title or (hints and hints.title) or "")[:MAX_TITLE],
     )
 
 

@@ -12,7 +12,7 @@ from mcp.client._transport import TransportStreams
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
-from app.domain.mcp import HttpServer, SseServer
+from app.domain.mcp_options import HttpServer, SseServer
 from app.errors import EgressError, ToolFailed
 from app.mcp.ending import Ending, Link
 from app.mcp.variables import HeaderVariables

@@ -10,6 +10,8 @@ MAX_RESOURCES = 1_000
 MAX_PAGES = 50
 MAX_PROMPT = 100_000
 """Characters of what a prompt says."""
+MAX_TITLE = 200
+"""Characters; what is longer is cut."""
 MAX_INSTRUCTIONS = 2_000
 """Characters; what is longer is cut."""
 
@@ -23,6 +25,8 @@ class ListedTool:
     description: str
     input_schema: Mapping[str, Any]
     read_only: bool
+    title: str = ""
+    """For people."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,10 @@ from typing import Any
 import orjson
 from jsonschema import Draft202012Validator
 
+from app.compaction.sizes import block_tokens
 from app.domain.mcp import MAX_NAME, ServerPin, tool_name
 from app.domain.text import is_too_deep, printable, printable_value
+from app.domain.tools import ToolSpec
 from app.mcp.listing import MAX_TOOLS, ListedTool
 
 MAX_SCHEMA_BYTES = 65_536
@@ -36,6 +38,8 @@ class OfferedTool:
     listed: ListedTool
     description: str
     schema: Mapping[str, Any]
+    tokens: int
+    """Estimated size in a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +93,14 @@ def judge(
         if why:
             withheld[own[:MAX_NAME]] = why
         else:
-            schema = printable_value(tool.input_schema)
-            offered[name] = OfferedTool(name, tool, _description(tool), schema)
+            offered[name] = _offered(name, tool)
     return Offer(tuple(offered.values()), withheld, whole, pin)
+
+
+def _offered(name: str, tool: ListedTool) -> OfferedTool:
+    description, schema = _description(tool), printable_value(tool.input_schema)
+    tokens = block_tokens(ToolSpec(name, description, schema).encoded)
+    return OfferedTool(name, tool, description, schema, tokens)
 
 
 def tool_hash(tool: ListedTool) -> str:

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any
 from app.domain.journal import ServiceEvent
 from app.domain.mcp import (
     MCP_STATUS,
-    HttpServer,
     Readiness,
     ServerPin,
     ServerStatus,
-    SseServer,
-    StdioServer,
     tool_name,
 )
+from app.domain.mcp_options import HttpServer, SseServer, StdioServer
 from app.domain.tools import ToolCall
 from app.errors import ToolFailed
 from app.mcp.listing import ListedPrompt
@@ -218,6 +216,7 @@ class Servers:
                 listing.server if is_there else {},
                 tuple(tool_name(name, p.name) for p in listing.prompts) if is_there else (),
                 len(listing.resources) if is_there else 0,
+                {tool.name: tool.tokens for tool in offer.tools} if offer and is_there else {},
             )
 
     def news(self) -> tuple[ServiceEvent, ...]:

@@ -12,7 +12,7 @@ from mcp.client._transport import TransportStreams
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from app.domain.mcp import StdioServer
+from app.domain.mcp_options import MASK, StdioServer
 from app.domain.text import printable
 from app.errors import ToolFailed
 from app.mcp.ending import Ending, Link
@@ -25,6 +25,8 @@ Launch = Callable[[bytes, int], Command]
 _ENDS_WITHIN_S = 0.5
 """What a server may still do when its input has ended; then it is killed."""
 _MAX_WORDS = 500
+_LEAST_SECRET = 6
+"""Characters: what is shorter says too little, and stands in too many words."""
 
 
 def script_of(server: StdioServer) -> bytes:
@@ -87,21 +89,25 @@ async def stdio_transport(
             for stream in (incoming, received, sent, outgoing):
                 stream.close()
     finally:
-        await uninterrupted(_end(command, ending))
+        await uninterrupted(_end(command, ending, server))
 
 
-async def _end(command: Command, ending: Ending) -> None:
+async def _end(command: Command, ending: Ending, server: StdioServer) -> None:
     await command.ended(_ENDS_WITHIN_S)
     try:
         finished = await command.finish()
     except ToolFailed as error:
         ending.why = error.message
         return
-    ending.why = ending.why or _words(finished)
+    ending.why = ending.why or _words(finished, server)
 
 
-def _words(finished: Finished) -> str:
+def _words(finished: Finished, server: StdioServer) -> str:
+    """Say how it ended, with its last words; what it was given as a secret is masked in them."""
     said = printable(finished.output[-4 * _MAX_WORDS :].decode(errors="replace")).strip()
+    for value in sorted(server.env.values(), key=len, reverse=True):
+        if len(value) >= _LEAST_SECRET:
+            said = said.replace(value, MASK)
     how = f"the program ended with exit code {finished.exit_code}"
     return f"{how}: {said[-_MAX_WORDS:]}" if said else how
 

@@ -6,8 +6,9 @@ from typing import Any
 import orjson
 from pydantic import ConfigDict
 
+from app.domain.mcp import MAX_NAME
 from app.domain.text import printable, printable_value
-from app.domain.tools import ToolResult, ToolSpec
+from app.domain.tools import ToolResult, ToolSource, ToolSpec
 from app.errors import ToolFailed
 from app.mcp.client import Connection
 from app.mcp.offer import OfferedTool
@@ -38,6 +39,9 @@ def server_tool(connection: Connection, offered: OfferedTool) -> Tool[AnyInput]:
         read_only=offered.listed.read_only,
         reaches_out=True,  # so a server's word that it only reads permits nothing
         deferred=True,
+        source=ToolSource(
+            connection.name, printable(offered.listed.name)[:MAX_NAME], offered.listed.title
+        ),
     )
     return Tool(spec, AnyInput, run)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from app.domain.mcp import HttpServer, SseServer
+from app.domain.mcp_options import HttpServer, SseServer
 from app.sandbox.egress import listed, plain_host
 
 

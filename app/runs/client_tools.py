@@ -7,10 +7,10 @@ from app.agent.audit import input_sha256
 from app.agent.tool_effects import Toolbox
 from app.domain.actions import Answer, Request
 from app.domain.blocks import UNPARSED
-from app.domain.client_tools import ClientTool
+from app.domain.client_tools import CLIENT, ClientTool
 from app.domain.options import AgentOptions
 from app.domain.text import printable, printable_value
-from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
+from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSource, ToolSpec
 from app.permissions.permissions import Permissions
 from app.runs.desk import Desk
 from app.tools.json_schema import Checker
@@ -28,6 +28,7 @@ def client_specs(options: AgentOptions) -> tuple[ToolSpec, ...]:
             is_internal=True,
             is_kept=True,
             deferred=True,
+            source=ToolSource(CLIENT, tool.name),
         )
         for tool in options.client_tools
         if rules.bare("deny", [tool.full_name]) is None

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
-from app.domain.mcp import MCP_STATUS
 from app.domain.options import AgentOptions
 from app.errors import NotRunning, ValidationFailed
 from app.runs.changing import Changed
 from app.runs.controls import ASK_EVERY_S, STOP_WITHIN_S, Controls
 from app.runs.once import Once
+from app.runs.server_states import server_states
 from app.store.keys import Caller
 from app.store.words import ServerAsked, ServerReached, Word
 
@@ -37,26 +35,8 @@ class ServerControls:
 
         Servers of a session that has not used them yet are pending.
         """
-        queries = self.controls.queries
-        session = await queries.session(caller.tenant_id, session_id)
-        rows, _ = await queries.rows(
-            caller.tenant_id,
-            session_id,
-            after=0,
-            before=None,
-            limit=1,
-            is_descending=True,
-            run_id=None,
-            types=[MCP_STATUS],
-        )
-        if rows:
-            told: list[dict[str, Any]] = orjson.loads(rows[0].body)["servers"]
-            return told
-        options = AgentOptions.model_validate(dict(session.options))
-        return [
-            {"name": name, "status": "pending" if server.enabled else "disabled"}
-            for name, server in sorted(options.mcp_servers.items())
-        ]
+        session = await self.controls.queries.session(caller.tenant_id, session_id)
+        return await server_states(self.controls.queries, caller.tenant_id, session)
 
     async def set_enabled(
         self,

@@ -11,6 +11,7 @@ from app.domain.context_usage import ContextUsage
 from app.domain.tools import ToolSpec
 from app.runs.loading import load
 from app.runs.queries import Queries
+from app.runs.server_states import served_tools, server_states
 from app.store.ledger import spend_of
 
 
@@ -31,5 +32,10 @@ class WindowReader:
         state = await load(
             self.queries.database, tenant_id, session_id, info, spend_of(session.inherited)
         )
+        own = self.specs(info)
+        states = await server_states(self.queries, tenant_id, session)
+        served, sizes = served_tools(states, info.options)
         has_search = self.models.abilities(state.model).tool_search
-        return context_usage(state, self.specs(info), state.spent_before, has_search=has_search)
+        return context_usage(
+            state, (*own, *served), state.spent_before, has_search=has_search, sizes=sizes
+        )

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from app.agent.tool_effects import Toolbox
-from app.domain.mcp import HttpServer, SseServer
+from app.domain.mcp_options import HttpServer, SseServer, still_masked
 from app.domain.options import AgentOptions
 from app.errors import EgressRefused, ValidationFailed
 from app.mcp.servers import McpRules, Servers
@@ -23,6 +23,11 @@ from app.sandbox.guarded_http import Guard
 from app.sandbox.process import uninterrupted
 from app.settings.groups import McpSettings
 from app.tools.tool import Tool
+
+_MASKED = (
+    "It is masked, as options are shown; a masked value means the stored one only for a server of the "
+    "same session whose address or command is the same"
+)
 
 
 def header_variables(settings: McpSettings) -> HeaderVariables:
@@ -51,6 +56,8 @@ def check_servers(
 
     def check(options: AgentOptions) -> None:
         for name, server in options.mcp_servers.items():
+            for place in still_masked(server):
+                raise _refused(name, "/".join(place), _MASKED)
             if isinstance(server, HttpServer | SseServer):
                 _check(name, server, egress, variables)
 

@@ -76,6 +76,17 @@ async def test_a_run_uses_a_server_and_leaves_nothing_of_it(
         assert off["status"] == "failed"
         assert "exit code 127" in off["error"]
         assert plain["tools_hash"].startswith("sha256:")
+        metas: list[Any] = [
+            m.get("tool_use_meta")
+            for m in await messages(service.client, session_id)
+            if m["type"] == "assistant" and m["message"]["content"][0]["type"] == "tool_use"
+        ]
+        assert [(m["display_name"], m["tool_name"]) for (m,) in metas[:2]] == [
+            ("Echo back", "echo"),
+            ("touch", "touch"),
+        ]
+        assert metas[0][0]["server_display_name"] == "p"
+        assert metas[2] is None  # a tool of the service's own
         echo, touch, read = await results(service, session_id)
         assert echo[1]  # a server's word that it only reads permits nothing
         assert "approval" in echo[0]
@@ -206,6 +217,36 @@ async def test_prompts_of_a_server_are_commands_and_its_words_reach_the_model(
         said = str(messages_api.requests[-1].body["messages"])
         assert "/mcp__s__nothing, which is no command here" in said
         assert said.count("Ask nicely.") == 1  # nothing is told twice
+
+
+@pytest.mark.requirement("mcp:window")
+async def test_tools_of_servers_take_room_in_the_window_once_they_are_loaded(
+    make_settings: MakeSettings, messages_api: MessagesApi, database_url: str
+) -> None:
+    del messages_api, database_url
+    async with host(make_settings(), "worker") as a, host(make_settings(), "api") as b:
+        del a
+        find = {"tool": "ToolSearch", "input": {"query": "select:mcp__p__echo"}}
+        more: Json = {"mcp_servers": {"p": PLAIN}, "disallowed_tools": ["mcp__p__touch"]}
+        first = await start(b.client, scripted(find), **more)
+        await finished(b.client, first["id"])
+        session_id = first["session_id"]
+        used = (await b.client.get(f"/v1/sessions/{session_id}/context")).json()
+        told = {tool["name"]: tool for tool in used["mcpTools"]}
+        assert {tool["serverName"] for tool in told.values()} == {"p"}
+        assert [name for name, tool in told.items() if tool["isLoaded"]] == ["mcp__p__echo"]
+        assert "mcp__p__env" in told
+        assert "mcp__p__touch" not in told  # nor is it offered
+        shares = {part["name"]: part["tokens"] for part in used["categories"]}
+        assert shares["MCP tools"] == told["mcp__p__echo"]["tokens"] > 10
+        assert not [tool for tool in used["systemTools"] if tool["name"].startswith("mcp__")]
+        again = await start(b.client, "/context", session_id=session_id, **more)
+        await finished(b.client, again["id"])
+        said = (await messages(b.client, session_id))[-1]["result"]
+        assert f"- MCP tools: {shares['MCP tools']}\n" in said
+        await control(b, session_id, subtype="mcp_toggle", serverName="p", enabled=False)
+        used = (await b.client.get(f"/v1/sessions/{session_id}/context")).json()
+        assert used["mcpTools"] == []
 
 
 async def control(service: Host, session_id: str, **body: Any) -> Json:

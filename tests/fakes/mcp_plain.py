@@ -31,6 +31,7 @@ TOOLS = [
         "ask",
     )
 ]
+TOOLS[0]["title"] = "Echo back"
 
 
 def say(message: object) -> None:

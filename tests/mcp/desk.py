@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.domain.mcp import HttpServer, ServerPin, SseServer, StdioServer
+from app.domain.mcp import ServerPin
+from app.domain.mcp_options import HttpServer, SseServer, StdioServer
 from app.domain.tools import ToolCall, ToolMemory, ToolResult
 from app.mcp.servers import McpRules, Server, Servers
 from app.mcp.toolbox import ServedToolbox

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from app.domain.mcp import MAX_NAME, McpServers, ServerPin, StdioServer, tool_name
+from app.domain.mcp import MAX_NAME, ServerPin, tool_name
+from app.domain.mcp_options import McpServers, StdioServer
 from app.mcp.listing import MAX_TOOLS, ListedTool
 from app.mcp.offer import CHANGED, MAX_DESCRIPTION, Offer, judge
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from app.domain.mcp import StdioServer
+from app.domain.mcp_options import StdioServer
 from app.mcp.servers import Servers
 from tests.mcp.desk import desk, plain
 from tests.sandbox.rooms import Rooms, processes, until

@@ -192,6 +192,7 @@ KEYS: Mapping[str, frozenset[str]] = {
             "request_id",
             "session_id",
             "timestamp",
+            "tool_use_meta",
             "type",
             "user_message_uuid",
             "user_message_uuids",

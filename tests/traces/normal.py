@@ -317,8 +317,8 @@ class _Names:
 def _naming_calls(message: Json) -> list[Json]:
     """Give the parts of a message that name a call by its id."""
     deferred = [message["deferred_tool_use"]] if "deferred_tool_use" in message else []
-    meta, denials = message.get("tool_result_meta", ()), message.get("permission_denials", ())
-    return [*meta, *denials, *deferred]
+    named = ("tool_use_meta", "tool_result_meta", "permission_denials")
+    return [*deferred, *(entry for key in named for entry in message.get(key, ()))]
 
 
 # -- both -------------------------------------------------------------------------------------
@@ -341,11 +341,7 @@ def _message(line: Line, keys: Iterable[str], message_keys: Iterable[str] | None
         case "system":
             form |= _system(line)
         case "assistant":
-            form |= _needed(line, ("parent_tool_use_id",)) | _picked(line, FAILURE_FIELDS)
-            form |= _picked(line, OF_SUBAGENTS)
-            form["message"] = _content(line["message"], message_keys)
-            form["message"] |= _needed(line["message"], ("id", "model", "stop_reason"))
-            form["message"]["usage"] = _needed(line["message"]["usage"], USAGE_FIELDS)
+            _assistant(line, form, message_keys)
         case "user":
             form |= _needed(line, ("parent_tool_use_id",))
             form |= _picked(line, ("tool_result_meta", "isReplay", "isSynthetic"))
@@ -391,6 +387,24 @@ def _metadata(told: Json) -> Json:
         "keys": sorted(told),
         **{part: sorted(told[part]) for part in ("preserved_segment", "preserved_messages")},
     }
+
+
+def _assistant(line: Line, form: Json, message_keys: Iterable[str] | None) -> None:
+    form |= _needed(line, ("parent_tool_use_id",)) | _picked(line, FAILURE_FIELDS)
+    form |= _picked(line, OF_SUBAGENTS)
+    if "tool_use_meta" in form["keys"]:  # traces show its key alone
+        form["tool_use_meta"] = line.get("tool_use_meta", _meta(line["message"]))
+    form["message"] = _content(line["message"], message_keys)
+    form["message"] |= _needed(line["message"], ("id", "model", "stop_reason"))
+    form["message"]["usage"] = _needed(line["message"]["usage"], USAGE_FIELDS)
+
+
+def _meta(body: Json) -> list[Json]:
+    """Say of a call whose tool it is, by the tool's name."""
+    (block,) = body["content"]
+    _, server, name = block["name"].split("__")
+    display = {"display_name": name, "server_display_name": server}
+    return [{"id": block["id"], **display, "tool_name": name}]
 
 
 def _content(body: Json, keys: Iterable[str] | None) -> Json:

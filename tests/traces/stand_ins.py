@@ -1,10 +1,10 @@
 """Python tools in place of the MCP server `m` of the traces."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from app.domain.tools import ToolResult
+from app.domain.tools import ToolResult, ToolSource
 from app.errors import ToolFailed
 from app.tools.tool import Tool, ToolContext, ToolInput, tool
 
@@ -41,4 +41,5 @@ class StandIns:
             input_model=SleepInput,
             read_only=read_only,
         )
-        return named(sleep)
+        made = named(sleep)
+        return replace(made, spec=replace(made.spec, source=ToolSource("m", name)))

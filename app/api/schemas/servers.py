@@ -30,6 +30,8 @@ class ServerObject(Out):
     prompts: list[str] = []
     """Its prompts, by the names of their commands."""
     resources: int = 0
+    tool_tokens: dict[str, int] = {}
+    """Size of each tool on offer, in tokens (an estimate). One that is not loaded yet takes no room."""
 
 
 class ServerList(Out):

@@ -1,0 +1,61 @@
+"""How the MCP servers of a session stand, from its log: known on every host."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from app.domain.mcp import MCP_STATUS
+from app.domain.options import AgentOptions
+from app.domain.tools import ToolSource, ToolSpec
+from app.permissions.permissions import Permissions
+from app.runs.queries import Queries
+from app.store.sessions import SessionRow
+
+
+async def server_states(
+    queries: Queries, tenant_id: str, session: SessionRow
+) -> Sequence[dict[str, Any]]:
+    """Say how each server stood when that was last told, as the event `mcp.status` has it.
+
+    Servers of a session that has not used them yet are pending.
+    """
+    rows, _ = await queries.rows(
+        tenant_id,
+        session.id,
+        after=0,
+        before=None,
+        limit=1,
+        is_descending=True,
+        types=[MCP_STATUS],
+    )
+    if rows:
+        told: list[dict[str, Any]] = orjson.loads(rows[0].body)["servers"]
+        return told
+    options = AgentOptions.model_validate(dict(session.options))
+    return [
+        {"name": name, "status": "pending" if server.enabled else "disabled"}
+        for name, server in sorted(options.mcp_servers.items())
+    ]
+
+
+def served_tools(
+    states: Sequence[dict[str, Any]], options: AgentOptions
+) -> tuple[tuple[ToolSpec, ...], dict[str, int]]:
+    """Give the tools that a next run would have of its servers, and their sizes in tokens by name.
+
+    Their schemas are not known here: the specs are without.
+    """
+    rules = Permissions.of(options).rules
+    sizes: dict[str, int] = {}
+    specs: list[ToolSpec] = []
+    for state in states:
+        server = options.mcp_servers.get(state["name"])
+        if server is None or not server.enabled:
+            continue
+        for name, tokens in state.get("tool_tokens", {}).items():
+            if rules.bare("deny", [name]) is None:
+                sizes[name] = tokens
+                source = ToolSource(state["name"], name)
+                specs.append(ToolSpec(name, "", {}, deferred=True, source=source))
+    return tuple(specs), sizes
