@@ -189,6 +189,12 @@ class LoopState:
         return tuple(call for call in self.calls if call.id not in self.results)
 
     @property
+    def open_everywhere(self) -> frozenset[str]:
+        """Ids of the open calls, those of subagents among them."""
+        own = frozenset(call.id for call in self.open_calls)
+        return own.union(*(thread.open_everywhere for thread in self.threads.values()))
+
+    @property
     def model(self) -> str:
         """The model that is asked."""
         return self.fallback or self.run.options.model or ""

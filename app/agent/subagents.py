@@ -241,6 +241,13 @@ class _ChildDesk:
     def adopt(self, options: AgentOptions) -> None:
         raise RuntimeError(f"a subagent adopts no {options!r}")
 
+    async def begins(self, call_id: str) -> None:
+        pass  # several subagents' calls may be under way: what was begun is not known
+
+    async def may_have_begun(self, call_id: str) -> bool:
+        del call_id
+        return True
+
 
 class _NoInbox:
     async def take(self, *, steers: bool) -> Sequence[Prompt]:  # noqa: ARG002 - the seam's signature

@@ -1,8 +1,10 @@
 """The loop's seams to tools: what there is to call, whether a call may run, and who is asked."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeAlias
 
+from app.domain.hook_outcome import HookOutcome
+from app.domain.hooks import HookEvent
 from app.domain.options import AgentOptions
 from app.domain.permissions import Scene
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
@@ -36,11 +38,15 @@ class Toolbox(Protocol):
         ...
 
 
+Fire: TypeAlias = Callable[[HookEvent], Awaitable[HookOutcome]]
+"""Asks the hooks of an event; what readers are told of them is stored while the call waits."""
+
+
 class Gate(Protocol):
     """Permission for a call. May wait long for a person."""
 
-    async def check(self, call: ToolCall, spec: ToolSpec, scene: Scene) -> Verdict:
-        """Decide whether the call may run."""
+    async def check(self, call: ToolCall, spec: ToolSpec, scene: Scene, fire: Fire) -> Verdict:
+        """Decide whether the call may run. `fire` is for hooks that may answer, or are told."""
         ...
 
 
@@ -59,6 +65,18 @@ class Desk(Protocol):
         """Let calls be decided by these options from now on."""
         ...
 
+    async def begins(self, call_id: str) -> None:
+        """Note that a call is about to begin which must not be made twice.
+
+        For calls of the main conversation alone, of which one at a time is under way. Costs
+        nothing in a run that asks nobody. Raises `LeaseLost`.
+        """
+        ...
+
+    async def may_have_begun(self, call_id: str) -> bool:
+        """Say whether a host that was lost may have begun such a call of this run's own."""
+        ...
+
 
 class NoDesk:
     """For a run that asks nobody, and that nobody changes."""
@@ -71,6 +89,13 @@ class NoDesk:
 
     def adopt(self, options: AgentOptions) -> None:
         pass
+
+    async def begins(self, call_id: str) -> None:
+        pass
+
+    async def may_have_begun(self, call_id: str) -> bool:
+        del call_id
+        return True
 
 
 class Errands(Protocol):

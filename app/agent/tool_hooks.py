@@ -1,5 +1,6 @@
 """Hooks around one call: before it is decided, after it succeeded or failed."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,7 @@ from app.agent.replaced_output import replaced
 from app.agent.state import LoopState
 from app.domain.hook_outcome import HookOutcome
 from app.domain.hooks import HookEvent, PostToolUse, PostToolUseFailure, PreToolUse
-from app.domain.journal import Entry
+from app.domain.journal import Batch, Entry
 from app.domain.tools import ToolCall, ToolResult, ToolSpec
 
 
@@ -20,6 +21,8 @@ class CallHooks:
 
     state: LoopState
     effects: Effects
+    hand_over: Callable[[Batch], Awaitable[None]]
+    """Stores what readers are told while the call goes on."""
     entries: list[Entry] = field(default_factory=list)
     """Told before the result."""
     _contexts: list[str] = field(default_factory=list)
@@ -33,6 +36,13 @@ class CallHooks:
     async def before(self, call: ToolCall) -> HookOutcome:
         """Ask `PreToolUse`."""
         return await self._fire(PreToolUse(call.id, call.name, call.input, call.id))
+
+    async def beside(self, event: HookEvent) -> HookOutcome:
+        """Ask the hooks of an event while the call waits to be decided."""
+        outcome = await fire(event, self.state, self.effects)
+        if entries := told(outcome, event, self.state, self.effects):
+            await self.hand_over(Batch(entries))
+        return outcome
 
     async def after(
         self, call: ToolCall, spec: ToolSpec, result: ToolResult, began_s: float

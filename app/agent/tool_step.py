@@ -119,16 +119,16 @@ async def carry_out(block: ToolUseBlock, calls: Calls) -> Done:
     if spec is None or invalid is not None:
         refused = _hinted(invalid, spec, state, effects) if invalid else no_such_tool(call)
         return Done(Batch((result_entry(call.id, refused, state, effects),)))
-    may_have_run = call.id in state.unsure
-    hooks = CallHooks(state, effects)
+    may_have_run = await _may_have_run(call, spec, state, effects)
+    hooks = CallHooks(state, effects, calls.hand_over)
     heard = await hooks.before(call)
     if heard.updated_input is not None:
         call = replace(call, input=heard.updated_input)
-    if (stopped := _stopped(call, spec, heard, hooks)) is not None:
+    if (stopped := _stopped(call, spec, heard, hooks, may_have_run)) is not None:
         return stopped
     mode = state.run.options.permission_mode if state.run.thread else None
     scene = Scene(state.memory.cwd, heard.verdict, may_have_run, mode, _granted(state))
-    decision = await effects.gate.check(call, spec, scene)
+    decision = await effects.gate.check(call, spec, scene, hooks.beside)
     if isinstance(decision, Deny):
         *before, denied = _denied(call, decision, state, effects)
         return _told(hooks, denied, before=before)
@@ -138,7 +138,7 @@ async def carry_out(block: ToolUseBlock, calls: Calls) -> Done:
         return _told(hooks, _lost(call, state, effects))
     if decision.updated_input is not None:
         call = replace(call, input=decision.updated_input)
-    changed = untold(await with_current_options(state, effects), effects)
+    changed = await _begin(call, spec, state, effects)
     began_s = effects.clock.monotonic()
     spawned = Spawned()
     if spec.agents:
@@ -159,12 +159,30 @@ async def carry_out(block: ToolUseBlock, calls: Calls) -> Done:
     return replace(done, batch=joined((spawned.batch, done.batch)))
 
 
-def _stopped(call: ToolCall, spec: ToolSpec, heard: HookOutcome, hooks: CallHooks) -> Done | None:
+async def _may_have_run(call: ToolCall, spec: ToolSpec, state: LoopState, effects: Effects) -> bool:
+    """Say whether an attempt that was lost may have begun a call."""
+    if call.id not in state.unsure or spec.can_repeat or not state.responses:
+        return call.id in state.unsure
+    return await effects.desk.may_have_begun(call.id)
+
+
+async def _begin(
+    call: ToolCall, spec: ToolSpec, state: LoopState, effects: Effects
+) -> Sequence[Entry]:
+    """Note that a call begins; give what readers are to be told of the run's options before it."""
+    if not spec.can_repeat:
+        await effects.desk.begins(call.id)
+    return untold(await with_current_options(state, effects), effects)
+
+
+def _stopped(
+    call: ToolCall, spec: ToolSpec, heard: HookOutcome, hooks: CallHooks, may_have_run: bool
+) -> Done | None:
     """Give what comes of a call that hooks do not let be decided; None: it is."""
     state, effects = hooks.state, hooks.effects
     is_denied = heard.verdict is not None and heard.verdict.decision == "deny"
     is_kept_back = is_denied or heard.defers or heard.closed is not None
-    if is_kept_back and call.id in state.unsure and not spec.can_repeat:
+    if is_kept_back and may_have_run and not spec.can_repeat:
         # What hooks say now is no proof that it did not run before.
         return _told(hooks, _lost(call, state, effects))
     if heard.closed is not None:

@@ -11,7 +11,7 @@ from typing import Any
 from app.agent.audit import audit_note
 from app.agent.effects import AgentLimits, Agents, Aside, Effects, Hooks
 from app.agent.model_effects import Model
-from app.agent.tool_effects import Gate, Toolbox
+from app.agent.tool_effects import Fire, Gate, Toolbox
 from app.domain.agents import AgentDefinition
 from app.domain.hook_outcome import HookOutcome
 from app.domain.hooks import HookEvent, Surroundings
@@ -132,8 +132,8 @@ class _WatchedGate:
     gate: Gate
     activity: Activity
 
-    async def check(self, call: ToolCall, spec: ToolSpec, scene: Scene) -> Verdict:
-        verdict = await self.gate.check(call, spec, scene)
+    async def check(self, call: ToolCall, spec: ToolSpec, scene: Scene, fire: Fire) -> Verdict:
+        verdict = await self.gate.check(call, spec, scene, fire)
         if isinstance(verdict, Allow):
             given = call.input if verdict.updated_input is None else verdict.updated_input
             self.activity.allowed[call.id] = audit_note(replace(call, input=given), verdict)

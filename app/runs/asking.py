@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from app.agent.audit import input_sha256
+from app.agent.tool_effects import Fire
 from app.domain.actions import ActionRules, Answer, Request
 from app.domain.permissions import Scene
 from app.domain.tools import ToolCall, ToolSpec
@@ -19,7 +20,10 @@ class PersonAsker:
     desk: Desk
     rules: ActionRules
 
-    async def ask(self, call: ToolCall, spec: ToolSpec, question: Ask, scene: Scene) -> Verdict:
+    async def ask(
+        self, call: ToolCall, spec: ToolSpec, question: Ask, scene: Scene, fire: Fire
+    ) -> Verdict:
+        del fire
         if not self.asks(spec):
             return unanswered(question)
         is_question = spec.name == ASK_USER
@@ -34,10 +38,12 @@ class PersonAsker:
         rule = self.rules.questions if spec.name == ASK_USER else self.rules.permissions
         return rule == "ask"
 
-    async def answered(self, call: ToolCall, spec: ToolSpec) -> Verdict | None:
+    async def answered(self, call: ToolCall, spec: ToolSpec, scene: Scene) -> Verdict | None:
         if spec.is_kept:  # what its client posts is a result, not an approval
             return None
-        answer = await self.desk.earlier(call.id, input_sha256(call.input))
+        answer = await self.desk.earlier(
+            call.id, input_sha256(call.input), may_have_run=scene.may_have_run
+        )
         return None if answer is None else self._verdict(call, spec, answer)
 
     def _permission(self, call: ToolCall, question: Ask) -> Request:

@@ -60,6 +60,8 @@ class Desk:
     """Takes what calls are decided by from now on."""
     open_calls: frozenset[str] = frozenset()
     """Calls that an earlier attempt may have asked about."""
+    notes_begun: bool = False
+    """Whether it is noted which call begins, so that one that did not is not taken for lost."""
     has_asked: bool = False
     hold_s: float = field(init=False)
     """How long the run keeps its place here while it waits."""
@@ -121,13 +123,25 @@ class Desk:
     def adopt(self, options: AgentOptions) -> None:
         self.on_options(options)
 
+    async def begins(self, call_id: str) -> None:
+        if self.notes_begun:
+            await self.outlast(lambda: actions.note_begun(self.database, self.lease, call_id))
+
+    async def may_have_begun(self, call_id: str) -> bool:
+        if not self.notes_begun:
+            return True
+        return await self.outlast(
+            lambda: actions.may_have_begun(self.database, self.lease, call_id)
+        )
+
     async def answer(
         self, request: Request, *, may_have_run: bool, can_repeat: bool
     ) -> Answer | None:
         """Ask, and wait for the answer; it is taken when this returns.
 
         None for a call that may have run before its host was lost: its answer was taken, or nothing
-        says that it was asked at all. One that `can_repeat` finds the same answer again.
+        says that it was asked at all. One that `can_repeat`, or has certainly not run, finds the
+        same answer again.
         Raises `Parked`, `NobodyAnswered`, `LeaseLost`.
         """
         found = await self.outlast(
@@ -137,12 +151,15 @@ class Desk:
             if may_have_run and not can_repeat:
                 return None
             found = None
-        elif found.is_used:
-            return found.answer if can_repeat else None
+        elif found.is_used and may_have_run and not can_repeat:
+            return None
+        elif found.is_used and not can_repeat and request.tool_use_id not in self.open_calls:
+            found = None  # an answer is good for one call, and this is another of the same id
         self.has_asked = True
         answer = found.answer if found else None
         if answer is None:
             answer = await self._wait(found.id if found else await self._open(request))
+        self.open_calls -= {request.tool_use_id}
         return await self._taken(answer)
 
     async def answer_here(self, request: Request) -> Answer | None:
@@ -171,15 +188,20 @@ class Desk:
                 return
             await bell.wait()
 
-    async def earlier(self, tool_use_id: str, sha256: bytes) -> Answer | None:
+    async def earlier(
+        self, tool_use_id: str, sha256: bytes, *, may_have_run: bool
+    ) -> Answer | None:
         """Take the answer of a call that was open when this host took the run, if there is one."""
         if tool_use_id not in self.open_calls:
             return None
         found = await self.outlast(
             lambda: actions.newest_of_call(self.database, self.lease, tool_use_id)
         )
-        if found is None or found.sha256 != sha256 or found.is_used or found.answer is None:
+        if found is None or found.sha256 != sha256 or found.answer is None:
             return None
+        if found.is_used and may_have_run:
+            return None
+        self.open_calls -= {tool_use_id}
         return await self._taken(found.answer)
 
     async def _taken(self, answer: Answer) -> Answer:

@@ -148,7 +148,7 @@ class Execution:
         info = self.parts.describe(self.claim.lease, work)
         self._state = self.claim.state or await self._writer.outlast(lambda: self._load(info, work))
         if self.claim.attempt > 1:
-            self._desk.open_calls = frozenset(call.id for call in self._now().open_calls)
+            self._desk.open_calls = self._now().open_everywhere
         try:
             async with self.parts.open(
                 self.claim, work, self._now().run, self._inbox, self.shells, self._desk

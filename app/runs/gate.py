@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from app.agent.tool_effects import Fire
 from app.domain.options import AgentOptions
 from app.domain.permissions import Scene
 from app.domain.tools import ToolCall, ToolSpec
@@ -23,11 +24,13 @@ NO_PLAN = (
 class Asker(Protocol):
     """Who turns a question into an answer."""
 
-    async def ask(self, call: ToolCall, spec: ToolSpec, question: Ask, scene: Scene) -> Verdict:
+    async def ask(
+        self, call: ToolCall, spec: ToolSpec, question: Ask, scene: Scene, fire: Fire
+    ) -> Verdict:
         """Give the answer. May wait for a person, and raise `Parked`."""
         ...
 
-    async def answered(self, call: ToolCall, spec: ToolSpec) -> Verdict | None:
+    async def answered(self, call: ToolCall, spec: ToolSpec, scene: Scene) -> Verdict | None:
         """Give the answer that came while nobody drove the run, if the call has one."""
         ...
 
@@ -35,10 +38,12 @@ class Asker(Protocol):
 class Nobody:
     """For a run that asks nobody: what has to be asked is denied."""
 
-    async def ask(self, _call: ToolCall, _spec: ToolSpec, question: Ask, _scene: Scene) -> Verdict:
+    async def ask(
+        self, _call: ToolCall, _spec: ToolSpec, question: Ask, _scene: Scene, _fire: Fire
+    ) -> Verdict:
         return unanswered(question)
 
-    async def answered(self, _call: ToolCall, _spec: ToolSpec) -> Verdict | None:
+    async def answered(self, _call: ToolCall, _spec: ToolSpec, _scene: Scene) -> Verdict | None:
         return None
 
 
@@ -63,14 +68,14 @@ class RuleGate:
         """Give the test of paths that a search keeps to itself; None when there are none."""
         return hidden_by(self.permissions)
 
-    async def check(self, call: ToolCall, spec: ToolSpec, scene: Scene) -> Verdict:
+    async def check(self, call: ToolCall, spec: ToolSpec, scene: Scene, fire: Fire) -> Verdict:
         self._take_project_in()
         permissions = self.permissions.with_granted(scene.granted)
         decision = decide(call, spec, permissions, scene)
         if isinstance(decision, Deny):
             return decision
         # It may have changed the rules too: what it says of this call comes first.
-        if (answer := await self.asker.answered(call, spec)) is not None:
+        if (answer := await self.asker.answered(call, spec, scene)) is not None:
             return self._still_allowed(call, spec, scene, answer)
         if not isinstance(decision, Ask):
             return decision
@@ -80,7 +85,7 @@ class RuleGate:
             allowed = await self.classifier.judge(call, decision)
             if allowed is not None:
                 return allowed
-        answer = await self.asker.ask(call, spec, decision, scene)
+        answer = await self.asker.ask(call, spec, decision, scene, fire)
         return self._still_allowed(call, spec, scene, answer)
 
     def _take_project_in(self) -> None:

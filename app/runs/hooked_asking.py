@@ -5,20 +5,16 @@ person's: so whichever comes second finds it settled, and a host that takes over
 """
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.domain.hook_outcome import Failed, HookOutcome
-from app.domain.hooks import Notification, PermissionRequest, Surroundings
+from app.agent.tool_effects import Fire
+from app.domain.hook_outcome import HookOutcome
+from app.domain.hooks import Notification, PermissionRequest
 from app.domain.permissions import Scene
 from app.domain.tools import ToolCall, ToolSpec
-from app.hooks.runner import RunHooks
 from app.permissions.decision import Allow, Ask, Author, Deny, Lost, Verdict, unanswered
 from app.runs.asking import PersonAsker
-
-log = logging.getLogger(__name__)
 
 BY_HOOK = "hook:"
 """Begins the name of who answered, where that was a hook."""
@@ -30,56 +26,42 @@ class HookedAsker:
     """Asks hooks and, as the run's options say, a person."""
 
     person: PersonAsker
-    hooks: RunHooks
-    around: Callable[[Scene], Surroundings]
 
-    async def ask(self, call: ToolCall, spec: ToolSpec, question: Ask, scene: Scene) -> Verdict:
-        if spec.needs_person:  # a hook is none
-            return await self._of_person(call, spec, question, scene, self._notify)
-        if not self.person.asks(spec):
-            outcome = await self._decided(call, question, scene)
+    async def ask(
+        self, call: ToolCall, spec: ToolSpec, question: Ask, scene: Scene, fire: Fire
+    ) -> Verdict:
+        if not spec.needs_person and not self.person.asks(spec):
+            outcome = await _decided(call, question, fire)
             return unanswered(question) if outcome.verdict is None else _verdict(outcome)
-        return await self._of_person(call, spec, question, scene, self._answer)
+        beside = [_notify(call, question, fire)]
+        if not spec.needs_person:  # a hook is none
+            beside.append(self._answer(call, question, fire))
+        tasks = [asyncio.ensure_future(each) for each in beside]
+        try:
+            return _named(await self.person.ask(call, spec, question, scene, fire))
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def answered(self, call: ToolCall, spec: ToolSpec) -> Verdict | None:
-        found = await self.person.answered(call, spec)
+    async def answered(self, call: ToolCall, spec: ToolSpec, scene: Scene) -> Verdict | None:
+        found = await self.person.answered(call, spec, scene)
         return None if found is None else _named(found)
 
-    async def _of_person(
-        self,
-        call: ToolCall,
-        spec: ToolSpec,
-        question: Ask,
-        scene: Scene,
-        beside: Callable[[ToolCall, Ask, Scene], Awaitable[None]],
-    ) -> Verdict:
-        task = asyncio.ensure_future(beside(call, question, scene))
-        try:
-            return _named(await self.person.ask(call, spec, question, scene))
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    async def _notify(self, call: ToolCall, question: Ask, scene: Scene) -> None:
-        event = Notification(call.id, question.message, "permission_prompt")
-        await self.hooks.fire(event, self.around(scene))
-
-    async def _answer(self, call: ToolCall, question: Ask, scene: Scene) -> None:
-        _, outcome = await asyncio.gather(
-            self._notify(call, question, scene), self._decided(call, question, scene)
-        )
+    async def _answer(self, call: ToolCall, question: Ask, fire: Fire) -> None:
+        outcome = await _decided(call, question, fire)
         if outcome.verdict is not None:
             by = f"{BY_HOOK}{outcome.verdict.hook}"
             await self.person.desk.settle(call.id, _body(outcome), by)
 
-    async def _decided(self, call: ToolCall, question: Ask, scene: Scene) -> HookOutcome:
-        suggestions = [update.model_dump(mode="json") for update in question.suggestions]
-        event = PermissionRequest(call.id, call.name, call.input, suggestions)
-        outcome = await self.hooks.fire(event, self.around(scene))
-        for note in outcome.notes:
-            if isinstance(note, Failed):  # the call's result is not there yet: nothing carries it
-                log.warning("The PermissionRequest hook %s failed: %s", note.hook, note.why)
-        return outcome
+
+async def _notify(call: ToolCall, question: Ask, fire: Fire) -> None:
+    await fire(Notification(call.id, question.message, "permission_prompt"))
+
+
+async def _decided(call: ToolCall, question: Ask, fire: Fire) -> HookOutcome:
+    suggestions = [update.model_dump(mode="json") for update in question.suggestions]
+    return await fire(PermissionRequest(call.id, call.name, call.input, suggestions))
 
 
 def _body(outcome: HookOutcome) -> dict[str, Any]:

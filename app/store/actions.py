@@ -173,6 +173,29 @@ async def use_answer(database: Database, lease: Lease, action_id: str) -> None:
         )
 
 
+async def note_begun(database: Database, lease: Lease, tool_use_id: str) -> None:
+    """Note which call is about to begin, in place of the one before. Raises `LeaseLost`."""
+    async with database.raw.acquire() as connection, connection.transaction():
+        await _hold(connection, lease)
+        await connection.execute(
+            """UPDATE runs SET begun_call = $3 WHERE tenant_id = $1 AND id = $2
+               AND begun_call IS NOT NULL""",
+            lease.tenant_id,
+            lease.run_id,
+            tool_use_id,
+        )
+
+
+async def may_have_begun(database: Database, lease: Lease, tool_use_id: str) -> bool:
+    """Say whether a call may have been begun by an earlier host that noted what it began."""
+    newest: str | None = await database.raw.fetchval(
+        "SELECT begun_call FROM runs WHERE tenant_id = $1 AND id = $2",
+        lease.tenant_id,
+        lease.run_id,
+    )
+    return newest is None or newest == tool_use_id
+
+
 @dataclass(frozen=True, slots=True)
 class Withdrawn:
     """What a run asked until it ended."""

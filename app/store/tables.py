@@ -214,6 +214,9 @@ runs = Table(
     # it is claimed.
     Column("is_parked", Boolean, nullable=False, server_default=text("false")),
     Column("has_waited", Boolean, nullable=False, server_default=text("false")),
+    # The call that a host began last, noted before it did, in a run that asks people. Null: of a run
+    # that is older than the note.
+    Column("begun_call", Text, server_default=text("''")),
     _time("created_at", nullable=False, default_now=True),
     _time("started_at"),
     _time("finished_at"),

@@ -1,15 +1,12 @@
 """The hooks of a host, from its settings."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from app.agent.state import RunInfo
-from app.domain.hooks import Surroundings
-from app.domain.permissions import Scene
 from app.errors import ConfigError
 from app.hooks.command import CommandHook, read_commands
 from app.hooks.custom import PythonHook, installed_hooks
 from app.hooks.registry import HostHooks
-from app.hooks.runner import RunHooks
 from app.runs.asking import PersonAsker
 from app.runs.gate import Asker
 from app.runs.hooked_asking import EVENTS, HookedAsker
@@ -30,15 +27,9 @@ def host_hooks(settings: HookSettings, guard: Guard, extra: Sequence[PythonHook]
     )
 
 
-def hooked(person: PersonAsker, hooks: RunHooks, info: RunInfo, mode: Callable[[], str]) -> Asker:
+def hooked(person: PersonAsker, info: RunInfo) -> Asker:
     """Let hooks answer beside a person, if there are any that do."""
-    if not info.hooks & EVENTS:
-        return person
-
-    def around(scene: Scene) -> Surroundings:
-        return Surroundings(scene.cwd or info.cwd, mode(), info.options.effort)
-
-    return HookedAsker(person, hooks, around)
+    return HookedAsker(person) if info.hooks & EVENTS else person
 
 
 def _commands(settings: HookSettings) -> tuple[CommandHook, ...]:

@@ -201,6 +201,7 @@ class HostParts:
         skills = self._skills(work, info)
         place = self.folders.place(work.workspace, skills)
         desk.hold_for(options.actions.hold_seconds)
+        desk.notes_begun = options.actions.permissions == "ask"
 
         async def prepare() -> None:
             await asyncio.to_thread(self.folders.prepare, work.workspace, place)
@@ -226,7 +227,7 @@ class HostParts:
                 workspace,
                 self.operator,
                 work.ceiling,
-                hooked(person, hooks, info, lambda: gate.permissions.mode),
+                hooked(person, info),
                 Classifier(side, self._classifier(options)),
             )
             offer = on_offer(options, info.withheld)

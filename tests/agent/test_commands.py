@@ -8,6 +8,7 @@ import pytest
 from app.agent.command import LocalCommand, local_command
 from app.agent.effects import NoServers
 from app.agent.expansion import MOST_MENTIONS
+from app.agent.tool_effects import Fire
 from app.domain.briefing import Briefing, News
 from app.domain.messages import ConversationReset, Prompt, UserMessage
 from app.domain.permissions import Scene
@@ -37,8 +38,8 @@ class RecordingGate:
 
     granted: list[tuple[str, ...]] = field(default_factory=list)
 
-    async def check(self, call: ToolCall, spec: ToolSpec, scene: Scene) -> Verdict:
-        del call, spec
+    async def check(self, call: ToolCall, spec: ToolSpec, scene: Scene, fire: Fire) -> Verdict:
+        del call, spec, fire
         self.granted.append(scene.granted)
         return Allow(None)
 

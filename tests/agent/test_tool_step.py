@@ -12,7 +12,7 @@ from app.agent.calls import MAX_PARALLEL_CALLS
 from app.agent.loop import run_agent
 from app.agent.results import LOST_TEXT
 from app.agent.state import Advance
-from app.agent.tool_effects import NoDesk
+from app.agent.tool_effects import Fire, NoDesk
 from app.domain.journal import Batch
 from app.domain.messages import UserMessage
 from app.domain.permissions import Scene
@@ -206,7 +206,7 @@ class Says:
 
     answer: Verdict
 
-    async def check(self, call: ToolCall, spec: ToolSpec, _scene: Scene) -> Verdict:
+    async def check(self, call: ToolCall, spec: ToolSpec, _scene: Scene, _fire: Fire) -> Verdict:
         assert call.name == spec.name
         return self.answer
 
@@ -287,8 +287,8 @@ async def test_a_call_that_cannot_run_is_answered_without_asking_for_permission(
     asked: object, told: str, structured: str
 ) -> None:
     class NobodyIsAsked:
-        async def check(self, call: ToolCall, spec: ToolSpec, scene: Scene) -> Verdict:
-            raise AssertionError(call, spec, scene)
+        async def check(self, call: ToolCall, spec: ToolSpec, scene: Scene, fire: Fire) -> Verdict:
+            raise AssertionError(call, spec, scene, fire)
 
     tools = ScriptedToolbox()
     journal = await play(effects([response(asked), DONE], tools=tools, gate=NobodyIsAsked()))  # type: ignore[arg-type]  # a parametrized value
@@ -386,8 +386,8 @@ async def test_cancelling_the_task_reaches_a_tool_that_runs() -> None:
 
 async def test_a_gate_that_breaks_ends_the_step_instead_of_hanging_it() -> None:
     class Broken:
-        async def check(self, call: ToolCall, spec: ToolSpec, scene: Scene) -> Verdict:
-            raise ConnectionError(call.id, spec.name, scene)
+        async def check(self, call: ToolCall, spec: ToolSpec, scene: Scene, fire: Fire) -> Verdict:
+            raise ConnectionError(call.id, spec.name, scene, fire)
 
     tools = ScriptedToolbox()
     with pytest.raises(ConnectionError):
@@ -395,7 +395,9 @@ async def test_a_gate_that_breaks_ends_the_step_instead_of_hanging_it() -> None:
     assert tools.log == []
 
 
-async def resumed(asked: Sequence[object], gate: object = None) -> tuple[Journal, ScriptedToolbox]:
+async def resumed(
+    asked: Sequence[object], gate: object = None, desk: NoDesk | None = None
+) -> tuple[Journal, ScriptedToolbox]:
     """Lose the host right after the response is stored, and go on with another."""
     journal = Journal()
     first = effects([response(*asked)])  # type: ignore[arg-type]  # blocks
@@ -403,7 +405,8 @@ async def resumed(asked: Sequence[object], gate: object = None) -> tuple[Journal
         await store(journal, batches)
         await store(journal, batches)
     tools = ScriptedToolbox()
-    await play(effects([DONE], tools=tools, gate=gate), journal=journal)  # type: ignore[arg-type]  # a gate or None
+    world = effects([DONE], tools=tools, gate=gate)  # type: ignore[arg-type]  # a gate or None
+    await play(replace(world, desk=desk or NoDesk()), journal=journal)
     return journal, tools
 
 
@@ -436,8 +439,8 @@ class Waits(NoDesk):
         self.expected.append(calls)
         self.bell.set()
 
-    async def check(self, call: ToolCall, spec: ToolSpec, scene: Scene) -> Verdict:
-        del spec, scene
+    async def check(self, call: ToolCall, spec: ToolSpec, scene: Scene, fire: Fire) -> Verdict:
+        del spec, scene, fire
         if call.id not in self.names:
             return Allow(None)
         self.waiting += 1
@@ -482,6 +485,40 @@ async def test_a_call_whose_answer_was_taken_may_have_begun_and_is_lost() -> Non
     assert tools.log == []
     assert journal.results()["w"].content == LOST_TEXT
     assert journal.result().permission_denials == []
+
+
+@dataclass
+class Notes(NoDesk):
+    """Knows what a lost host began, and what this one does, in order with what its tools do."""
+
+    tools: ScriptedToolbox
+    begun: frozenset[str] = frozenset()
+    noted: list[tuple[str, list[str]]] = field(default_factory=list)
+
+    async def begins(self, call_id: str) -> None:
+        self.noted.append((call_id, self.tools.started()))
+
+    async def may_have_begun(self, call_id: str) -> bool:
+        return call_id in self.begun
+
+
+@pytest.mark.requirement("actions:exactly-once")
+async def test_after_a_crash_a_call_that_was_certainly_not_begun_is_made() -> None:
+    asked = [call("w", "Change"), call("r"), call("w2", "Change")]
+    _, tools = await resumed(asked, desk=Notes(ScriptedToolbox()))
+    assert tools.started() == ["w", "r", "w2"]
+    journal, tools = await resumed(asked, desk=Notes(ScriptedToolbox(), frozenset({"w"})))
+    assert tools.started() == ["r", "w2"]
+    assert journal.results()["w"].content == LOST_TEXT
+
+
+@pytest.mark.requirement("actions:exactly-once")
+async def test_a_call_that_must_not_be_made_twice_is_noted_before_it_begins() -> None:
+    tools = ScriptedToolbox()
+    desk = Notes(tools)
+    asked = response(call("w", "Change"), call("r"), call("w2", "Change"))
+    await play(replace(effects([asked, DONE], tools=tools), desk=desk))
+    assert desk.noted == [("w", []), ("w2", ["w", "r"])]
 
 
 async def test_after_a_crash_a_call_that_could_not_have_run_gets_its_own_answer() -> None:

@@ -10,6 +10,7 @@ from app.store.engine import Database
 from tests.api.test_actions import ONE_CALL, answer, asked, log, read, results
 from tests.conftest import MakeSettings
 from tests.e2e.test_replicas import check_session
+from tests.fakes.hook_server import NEVER, HookServer
 from tests.hosts import environment, host, host_process
 from tests.runs.prompts import finished, start
 from tests.store.seeds import opened, rows, until
@@ -60,6 +61,41 @@ async def test_an_approval_given_ten_minutes_later_after_a_kill_runs_the_call_on
             await check_session(database, run["session_id"])
             (used,) = await rows(database, "SELECT status, used_at IS NULL AS lies FROM actions")
             assert used == {"status": "resolved", "lies": False}
+
+
+@pytest.mark.requirement("actions:exactly-once")
+@pytest.mark.parametrize("rule", [None, "Bash"], ids=["approved", "allowed by a rule"])
+async def test_a_call_whose_host_is_lost_before_it_asked_is_asked_about_and_run_once(
+    make_settings: MakeSettings, database_url: str, tmp_path: Path, rule: str | None
+) -> None:
+    settings = make_settings(
+        engine=ENGINE, hooks={"secret": "s" * 32}, egress={"private_hosts": ["127.0.0.1"]}
+    )
+    async with HookServer() as server, opened(database_url) as database:
+        # The response is stored; its call waits for a hook when the host is lost.
+        server.script["PreToolUse"] = [NEVER, {}]
+        async with host_process(environment(settings), tmp_path / "a.log") as a:
+            run = await start(
+                a.client,
+                ONE_CALL,
+                actions={"permissions": "ask"},
+                hooks=[server.hook("PreToolUse", timeout=600)],
+                allowed_tools=[rule] if rule else [],
+            )
+
+            async def is_held() -> bool:
+                return bool(server.asked)
+
+            await until(is_held)
+            await a.kill()
+        await ten_minutes_pass(database)
+        async with host(settings) as b:
+            if rule is None:
+                action = await asked(b.client, run)
+                assert (await answer(b.client, action, behavior="allow")).status_code == 200
+            assert (await finished(b.client, run["id"]))["result_subtype"] == "success"
+            assert [r["content"] for r in results(await log(b.client, run))] == ["1"]
+            await check_session(database, run["session_id"])
 
 
 async def until_parked(database: Database) -> None:

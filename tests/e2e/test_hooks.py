@@ -22,6 +22,7 @@ from tests.fakes.hook_server import NEVER, HookServer
 from tests.fakes.messages_api import MessagesApi
 from tests.hosts import Host, environment, host, host_process
 from tests.runs.prompts import finished, messages, scripted, start
+from tests.store.seeds import until
 
 SECRET = secrets.token_hex(16)
 LOOPBACK = {"private_hosts": ["127.0.0.1"]}
@@ -144,6 +145,45 @@ async def test_a_hook_answers_an_approval_unless_a_person_did_before(
     assert server.events().count("Notification") == 3
     page = await hooked.client.get("/v1/actions", params={"limit": 100})
     assert {each["status"] for each in page.json()["data"]} == {"resolved"}
+
+
+@pytest.mark.requirement("hooks:permission-request")
+@pytest.mark.parametrize("permissions", ["ask", "deny"])
+async def test_what_hooks_beside_a_question_say_or_fail_at_is_told_while_the_call_waits(
+    hooked: Host, server: HookServer, permissions: str
+) -> None:
+    server.script["PermissionRequest"] = [{"systemMessage": "look at this"}]
+    server.script["Notification"] = [{"systemMessage": 7}]
+    hooks = [server.hook("PermissionRequest"), server.hook("Notification")]
+    run = await start(
+        hooked.client,
+        scripted(BASH, {"text": "done"}),
+        hooks=hooks,
+        include_hook_events=True,
+        actions={"permissions": permissions},
+    )
+    is_asked = permissions == "ask"
+    names = {"PermissionRequest:Bash", *(["Notification:permission_prompt"] if is_asked else [])}
+
+    async def told() -> list[dict[str, Any]]:
+        every = await messages(hooked.client, run["session_id"])
+        return [each for each in every if (each.get("hook_name") or each.get("content"))]
+
+    if is_asked:
+        action = await asked(hooked.client, run)
+
+        async def are_told() -> bool:
+            return len([m for m in await told() if m["subtype"] == "informational"]) == 2
+
+        await until(are_told)
+        assert (await answer(hooked.client, action, behavior="allow")).status_code == 200
+    await finished(hooked.client, run["id"])
+    every = await told()
+    assert {m["hook_name"] for m in every if m["subtype"] == "hook_response"} >= names
+    said = {m["content"]: m.get("tag") for m in every if m["subtype"] == "informational"}
+    assert said.pop("PermissionRequest:Bash says: look at this") is None
+    assert list(said.values()) == ["hook_callback_failed"] * is_asked
+    assert all("systemMessage" in words for words in said)
 
 
 @pytest.mark.requirement("hooks:workspace")

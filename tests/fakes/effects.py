@@ -15,7 +15,7 @@ from app.agent.loop import run_agent
 from app.agent.model_effects import SideModel
 from app.agent.retries import RetryRules
 from app.agent.state import Advance, LoopState, RunInfo
-from app.agent.tool_effects import Gate, Toolbox
+from app.agent.tool_effects import Fire, Gate, Toolbox
 from app.compaction.window import Window
 from app.domain.agents import AgentDefinition
 from app.domain.blocks import Block, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
@@ -267,7 +267,7 @@ class ScriptedToolbox:
 
 @dataclass(frozen=True, slots=True)
 class AllowAll:
-    async def check(self, call: ToolCall, spec: ToolSpec, _scene: Scene) -> Verdict:
+    async def check(self, call: ToolCall, spec: ToolSpec, _scene: Scene, _fire: Fire) -> Verdict:
         assert call.name == spec.name
         return Allow("mode")
 
@@ -289,7 +289,7 @@ class DenyThese:
 
     names: tuple[str, ...]
 
-    async def check(self, call: ToolCall, spec: ToolSpec, _scene: Scene) -> Verdict:
+    async def check(self, call: ToolCall, spec: ToolSpec, _scene: Scene, _fire: Fire) -> Verdict:
         assert call.name == spec.name
         return Deny("rule", f"no {call.name}") if call.name in self.names else Allow("mode")
 

@@ -154,3 +154,27 @@ async def test_a_run_that_is_let_go_comes_back_at_its_deadline(database: Databas
     await database.raw.execute("UPDATE runs SET deadline_at = clock_timestamp()")
     await expire_due(database)
     assert await claims.claim(database, B) is not None
+
+
+async def test_the_call_that_began_last_is_noted_under_the_fence(database: Database) -> None:
+    claim = await begun(database)
+
+    async def which() -> list[bool]:
+        return [await actions.may_have_begun(database, claim.lease, each) for each in ("a", "b")]
+
+    assert await which() == [False, False]
+    await actions.note_begun(database, claim.lease, "a")
+    assert await which() == [True, False]
+    await actions.note_begun(database, claim.lease, "b")
+    assert await which() == [False, True]
+    stale = replace(claim.lease, epoch=claim.lease.epoch - 1)
+    with pytest.raises(LeaseLost):
+        await actions.note_begun(database, stale, "a")
+    assert await which() == [False, True]
+
+
+async def test_of_a_run_that_is_older_than_the_note_nothing_is_certain(database: Database) -> None:
+    claim = await begun(database)
+    await database.raw.execute("UPDATE runs SET begun_call = NULL")
+    await actions.note_begun(database, claim.lease, "a")
+    assert await actions.may_have_begun(database, claim.lease, "b")
