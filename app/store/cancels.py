@@ -15,6 +15,12 @@ from app.store.engine import Database, sql
 from app.store.leases import Lease
 from app.store.rows import service_body
 
+_HELD = """
+WITH held AS MATERIALIZED (
+  SELECT s.id FROM runs r JOIN sessions s ON s.tenant_id = r.tenant_id AND s.id = r.session_id
+  WHERE r.tenant_id = :tenant AND r.id = :run FOR NO KEY UPDATE OF s)"""
+"""The run's session is locked before its run, as whoever drives it does (ADR 19)."""
+
 
 async def request_cancel(
     connection: AsyncConnection,
@@ -27,19 +33,18 @@ async def request_cancel(
 ) -> int | None:
     """Ask for a run's cancel; the first request's time, reasons and scope stay.
 
-    Of a run that has begun the session's log tells it: gives that event's seq. The session is
-    locked already, or nobody's.
+    Of a run that has begun the session's log tells it: gives that event's seq.
     """
     values = {"tenant": tenant_id, "run": run_id}
     asked = (
         await connection.execute(
             sql(
-                """UPDATE runs SET cancel_requested_at = clock_timestamp(), cancel_reason = :reason,
-                     cancel_end_reason = :end_reason, cancel_spares_tasks = :spares_tasks,
-                     is_parked = false
-                   WHERE tenant_id = :tenant AND id = :run AND status <> 'finished'
-                     AND cancel_requested_at IS NULL
-                   RETURNING session_id, attempt > 0 AS has_begun"""
+                f"""{_HELD}
+UPDATE runs SET cancel_requested_at = clock_timestamp(), cancel_reason = :reason,
+  cancel_end_reason = :end_reason, cancel_spares_tasks = :spares_tasks, is_parked = false
+FROM held WHERE runs.tenant_id = :tenant AND runs.id = :run AND runs.session_id = held.id
+  AND status <> 'finished' AND cancel_requested_at IS NULL
+RETURNING session_id, attempt > 0 AS has_begun"""
             ),
             values | {"reason": reason, "end_reason": end_reason, "spares_tasks": spares_tasks},
         )
@@ -101,12 +106,13 @@ async def finish_unstarted(
     """
     seq: int | None = await connection.scalar(
         sql(
-            """
-WITH r AS (
+            f"""{_HELD},
+r AS (
   UPDATE runs SET status = 'finished', finished_at = clock_timestamp(), result_subtype = :subtype,
     end_reason = :end_reason, is_error = true, num_turns = 0, terminal_reason = NULL,
     errors = CAST(:errors AS jsonb), permission_denials = '[]'::jsonb
-  WHERE tenant_id = :tenant AND id = :run AND status = 'queued' AND attempt = 0
+  FROM held WHERE runs.tenant_id = :tenant AND runs.id = :run AND runs.session_id = held.id
+    AND status = 'queued' AND attempt = 0
   RETURNING session_id),
 s AS (
   UPDATE sessions SET last_seq = last_seq + 2, updated_at = clock_timestamp() FROM r

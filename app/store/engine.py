@@ -70,8 +70,8 @@ class Database:
         except GONE as error:
             raise gone(error) from error
         except DBAPIError as error:
-            if _is_gone(error):
-                raise gone(error) from error
+            if (cause := _gone_by(error)) is not None:
+                raise gone(cause) from error
             raise
 
     @asynccontextmanager
@@ -83,8 +83,8 @@ class Database:
         except GONE as error:
             raise gone(error) from error
         except DBAPIError as error:
-            if _is_gone(error):
-                raise gone(error) from error
+            if (cause := _gone_by(error)) is not None:
+                raise gone(cause) from error
             raise
 
 
@@ -94,10 +94,12 @@ def gone(error: BaseException) -> Unavailable:
     return Unavailable("The database is not reachable. Try again shortly.", retry_after_s=2)
 
 
-def _is_gone(error: DBAPIError) -> bool:
-    # SQLAlchemy wraps the driver's error twice.
+def _gone_by(error: DBAPIError) -> BaseException | None:
+    """Give the driver's error if it says that the database is gone; SQLAlchemy wraps it twice."""
     driver_error = error.orig.__cause__ if error.orig is not None else None
-    return error.connection_invalidated or isinstance(driver_error, GONE)
+    if isinstance(driver_error, GONE):
+        return driver_error
+    return error if error.connection_invalidated else None
 
 
 def plain_dsn(url: str) -> str:

@@ -90,8 +90,12 @@ async def keep(connection: AsyncConnection, tenant_id: str, key: str, answer: An
 
 
 async def forget_old(database: Database) -> None:
-    """Delete keys that are older than a day."""
+    """Delete keys that are older than a day; those that somebody is at are left for the next time."""
     await database.raw.execute(
-        "DELETE FROM idempotency WHERE created_at < clock_timestamp() - make_interval(hours => $1)",
+        """WITH old AS MATERIALIZED (
+             SELECT tenant_id, key FROM idempotency
+             WHERE created_at < clock_timestamp() - make_interval(hours => $1)
+             FOR UPDATE SKIP LOCKED)
+           DELETE FROM idempotency k USING old WHERE k.tenant_id = old.tenant_id AND k.key = old.key""",
         KEEP_HOURS,
     )

@@ -81,6 +81,7 @@ WITH todo AS (
 words AS (
   INSERT INTO search (tenant_id, session_id, seq, words, at) {_WORDS_OF_SESSION}
   WHERE (s.tenant_id, s.id) IN (SELECT tenant_id, session_id FROM todo)
+  ORDER BY s.tenant_id, s.id
   ON CONFLICT (tenant_id, session_id, seq) DO UPDATE SET words = excluded.words),
 done AS (
   UPDATE runs SET searched = 1 FROM todo

@@ -131,7 +131,11 @@ async def expire_due(database: Database) -> list[Due]:
     What another host, or a writer of the same session, is at is left for the next time.
     """
     await database.raw.execute(
-        "UPDATE runs SET is_parked = false WHERE is_parked AND deadline_at <= clock_timestamp()"
+        """WITH due AS MATERIALIZED (
+             SELECT tenant_id, id FROM runs
+             WHERE is_parked AND deadline_at <= clock_timestamp() FOR NO KEY UPDATE SKIP LOCKED)
+           UPDATE runs SET is_parked = false FROM due
+           WHERE runs.tenant_id = due.tenant_id AND runs.id = due.id"""
     )
     rows = await database.raw.fetch(
         """SELECT tenant_id, session_id, run_id, id FROM actions
