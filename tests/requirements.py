@@ -229,6 +229,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "loop:subagent-permissions": Requirement(
         "A subagent never has more than its parent; what it is denied the parent lists.", "ours"
     ),
+    "loop:subagent-stats": Requirement(
+        "Results count what became of the session's subagents, whoever ran them.", "loop 1.5"
+    ),
     "loop:subagent-cancel": Requirement("A cancel reaches every thread.", "field P13"),
     "hooks:subagents": Requirement(
         "SubagentStart adds to what a subagent is told; SubagentStop may send it back.", "loop 12.2"

@@ -30,6 +30,8 @@ UNSTARTED_TEXT = "The user stopped the run before this call began, so it did not
 NOTHING_OPEN: Mapping[str, PartialResponse] = {}
 
 
+BY_CLIENTS = frozenset({"cancelled", "superseded"})
+"""Ends that a client brought about."""
 INTERRUPT_MARKER = "[Request interrupted by user]"
 
 
@@ -74,7 +76,9 @@ def interrupted(
         before=(
             *_aborted(partial, state, effects),
             *(_rejection(call, state, effects, begun) for call in open_calls),
-            *threads_killed(open_calls, state, effects),
+            *threads_killed(
+                open_calls, state, effects, "user" if end_reason in BY_CLIENTS else "system"
+            ),
             note_entry(marker, state, effects),
         ),
     )

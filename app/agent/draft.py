@@ -13,6 +13,7 @@ from app.agent.hook_memory import HOOK
 from app.agent.shortened import blocks_of, clear, put_summary
 from app.agent.sound import sendable
 from app.agent.structured import NO_CALL, OUTPUT_FACT, raw_input
+from app.agent.subagent_fold import counted
 from app.agent.task_fold import TASK_NOTICE, tasks_after
 from app.agent.thread_facts import LAUNCHED, OF_THREAD, THREAD
 from app.compaction.sizes import message_tokens
@@ -62,6 +63,7 @@ _STAYS = frozenset(
         *_NO_FIELDS,
         *("run", "context", "briefing", "head", "calls", "call_ids", "results"),
         *("notes", "newer", "used_tokens", "has_summary", "dropped_tokens", "memory", "tasks"),
+        "subagents",
     )
 )
 """What the next run of a session begins with."""
@@ -110,6 +112,7 @@ class Draft:
         self.threads = dict(state.threads)
         self.uses = state.uses
         self.spawned = state.spawned
+        self.subagents = state.subagents
         self.others_usd = state.others_usd
         self.unsure = state.unsure
         self.ttft_ms = state.ttft_ms
@@ -145,6 +148,7 @@ class Draft:
 
     def record(self, message: Message, facts: Mapping[str, Any] | None) -> None:
         """Take one journalled message in."""
+        self.subagents = counted(self.subagents, message, facts)
         if facts and (key := facts.get(THREAD)):
             for heard in facts.get(HOOK, ()):  # it waited for a message, and came with this one
                 self.hear_hook(heard)

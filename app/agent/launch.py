@@ -5,6 +5,7 @@ from typing import Any
 
 from app.agent.effects import Effects
 from app.agent.state import LoopState
+from app.agent.thread_facts import WISH
 from app.domain.agents import (
     AGENT_ALIAS,
     AGENT_TOOL,
@@ -14,6 +15,7 @@ from app.domain.agents import (
     AgentInput,
 )
 from app.domain.permissions import stricter
+from app.domain.subagent_stats import Refusal, Wish
 from app.domain.tools import ToolCall
 from app.domain.usage import Usage
 
@@ -30,10 +32,16 @@ _ADDED = (
     "last message. So let that message hold everything that was asked for, and what you could not "
     "do. Nobody can answer you meanwhile."
 )
+_WISHES: Mapping[bool | None, Wish] = {True: "background", False: "foreground", None: "unset"}
 
 
 class CannotLaunch(Exception):
     """No subagent can be begun; the text is for the model."""
+
+    def __init__(self, text: str, limit: Refusal | None = None) -> None:
+        """`limit`: the one that is the reason, if one is."""
+        super().__init__(text)
+        self.limit = limit
 
 
 def launch_facts(call: ToolCall, state: LoopState, effects: Effects) -> dict[str, Any]:
@@ -47,7 +55,9 @@ def launch_facts(call: ToolCall, state: LoopState, effects: Effects) -> dict[str
     parent = state.run.thread
     depth = parent.depth + 1 if parent else 1
     if depth > agents.limits.depth:
-        raise CannotLaunch(f"Subagents may be nested {agents.limits.depth} deep. Do it yourself.")
+        raise CannotLaunch(
+            f"Subagents may be nested {agents.limits.depth} deep. Do it yourself.", "depth_limit"
+        )
     model = _model(asked, definition, state, effects)
     return {
         "call_id": call.id,
@@ -57,9 +67,17 @@ def launch_facts(call: ToolCall, state: LoopState, effects: Effects) -> dict[str
         "depth": depth,
         "tools": _tools(definition, effects, may_launch=depth < agents.limits.depth),
         "parent_agent_id": parent.agent_id if parent else None,
+        WISH: _WISHES[asked.run_in_background],
         "window": effects.models.limits(model).context_window,
         "options": _options(model, asked, definition, state, effects),
     }
+
+
+def is_too_deep(call: ToolCall, state: LoopState, effects: Effects) -> bool:
+    """Say whether a call would begin a subagent where they may be nested no deeper."""
+    thread = state.run.thread
+    is_agent = call.name in (AGENT_TOOL, AGENT_ALIAS)
+    return is_agent and thread is not None and thread.depth >= effects.agents.limits.depth
 
 
 def _options(

@@ -59,6 +59,7 @@ def result_batch(
     if text is None or structured is not None:
         text = state.last_text if structured is None else raw_input(structured)
     total = state.spent_before.merged(state.spend)
+    counts = state.apply(Batch(before)).subagents  # those that end with the run are among them
     common: dict[str, Any] = {
         "session_id": state.run.session_id,
         "uuid": effects.clock.uuid(),
@@ -73,6 +74,7 @@ def result_batch(
         "model_usage_since_last_result": _by_model(state.spend, effects),
         "permission_denials": list(state.denials),
         "origin": _origin(state),
+        "subagent_stats": counts.stats,
         "safety_stops": int(stop_reason == "refusal"),
         "user_message_uuid": state.client_uuids[0] if state.client_uuids else None,
         "user_message_uuids": list(state.client_uuids) or None,

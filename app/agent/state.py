@@ -27,6 +27,7 @@ from app.domain.journal import Batch
 from app.domain.messages import ResultMessage
 from app.domain.model import ContextMessage
 from app.domain.notices import RateLimitInfo
+from app.domain.subagent_stats import SubagentCounts
 from app.domain.tasks import BackgroundTask
 from app.domain.tools import ToolMemory
 from app.domain.usage import Spend
@@ -98,6 +99,8 @@ class LoopState:
     """How often the run called each tool."""
     spawned: int = 0
     """Subagents that the run has begun, at any depth."""
+    subagents: SubagentCounts = SubagentCounts()
+    """Of the session, at any depth; of a subagent those below it."""
     others_usd: Decimal = Decimal(0)
     """Of a subagent: what all others of the run have spent, when last looked at."""
     unsure: frozenset[str] = frozenset()

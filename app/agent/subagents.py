@@ -28,6 +28,7 @@ from app.domain.hooks import SubagentStart
 from app.domain.journal import Batch, Entry
 from app.domain.messages import Prompt
 from app.domain.options import AgentOptions
+from app.domain.subagent_stats import Refusal
 from app.domain.tasks import TaskEnd
 from app.domain.tools import ToolCall, ToolResult
 from app.domain.usage import LedgerRow
@@ -124,6 +125,8 @@ class Spawned:
     """Its last words, and that it has ended: to be stored with the result."""
     result: ToolResult | None = None
     """Of the call."""
+    limit: Refusal | None = None
+    """The limit that is the reason where there is no subagent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,16 +149,17 @@ class Spawn:
         try:
             return await self._begin()
         except CannotLaunch as why:
-            return Spawned(result=ToolResult(str(why), is_error=True))
+            return Spawned(result=ToolResult(str(why), is_error=True), limit=why.limit)
 
     async def _begin(self) -> Spawned:
         facts = launch_facts(self.call, self.state, self.effects)
         async with self.tree.place(facts["depth"]):
             if self.tree.is_over_budget:
-                raise CannotLaunch(BUDGET_TEXT)
+                raise CannotLaunch(BUDGET_TEXT, "budget")
             if self.tree.spawned >= self.tree.limits.a_run:
                 raise CannotLaunch(
-                    f"This run has begun {self.tree.limits.a_run} subagents already."
+                    f"This run has begun {self.tree.limits.a_run} subagents already.",
+                    "concurrency_limit",
                 )
             self.tree.spawned += 1
             notes, added = await self._start_hooks(facts)

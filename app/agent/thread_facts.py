@@ -9,6 +9,12 @@ OF_THREAD = "of"
 """Beside it: the row's own facts, as they would stand in a main conversation."""
 LAUNCHED = "launched"
 """Fact on `task_started` of a subagent: all that it was given."""
+KILLED_BY = "killed_by"
+"""Fact on `task_updated` of a subagent that was stopped: by whom."""
+REFUSED = "refused"
+"""Fact on the result of a call that began no subagent: the limit that was the reason."""
+WISH = "wish"
+"""Among what a subagent is launched with: what its call said of whether it is waited for."""
 
 
 def own_facts(facts: Mapping[str, Any] | None) -> Mapping[str, Any]:

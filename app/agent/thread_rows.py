@@ -8,7 +8,7 @@ from app.agent.effects import Stamps
 from app.agent.hook_points import with_hook
 from app.agent.run_info import Thread, thread_of
 from app.agent.state import LoopState
-from app.agent.thread_facts import LAUNCHED, OF_THREAD, THREAD
+from app.agent.thread_facts import KILLED_BY, LAUNCHED, OF_THREAD, THREAD
 from app.domain.agents import AGENT_TOOL
 from app.domain.blocks import TextBlock, ToolResultBlock, ToolUseBlock
 from app.domain.journal import Batch, Entry
@@ -25,6 +25,7 @@ from app.domain.messages import (
     UserMessage,
     wire_time,
 )
+from app.domain.subagent_stats import Killer
 from app.domain.tasks import TaskStatus
 from app.domain.usage import LedgerRow
 
@@ -96,13 +97,17 @@ def thread_ends(
     stamps: Stamps,
     *,
     duration_ms: int | None = None,
+    killer: Killer = "system",
 ) -> tuple[Entry, ...]:
-    """Tell that a subagent has ended; those that it had begun end with it."""
+    """Tell that a subagent has ended; those that it had begun end with it.
+
+    `killer` is who stopped it, where it was.
+    """
     thread, run = _thread(child), child.run
     below = [
         entry
         for grandchild in child.threads.values()
-        for entry in thread_ends(grandchild, "killed", _thread(grandchild).description, stamps)
+        for entry in _killed(grandchild, stamps, killer)
     ]
     patch: dict[str, Any] = {
         "status": status,
@@ -128,16 +133,21 @@ def thread_ends(
         summary=summary,
         usage=_usage(child, duration_ms) if duration_ms is not None else None,
     )
-    return (*below, Entry.of(updated), Entry.of(told))
+    facts = {KILLED_BY: killer} if status == "killed" else None
+    return (*below, Entry.of(updated, facts), Entry.of(told))
 
 
 def threads_killed(
-    calls: Sequence[ToolUseBlock], state: LoopState, stamps: Stamps
+    calls: Sequence[ToolUseBlock], state: LoopState, stamps: Stamps, killer: Killer = "system"
 ) -> Iterator[Entry]:
     """Tell that the subagents of calls were stopped, those that had begun."""
     for call in calls:
         if (child := state.threads.get(call.id)) is not None:
-            yield from thread_ends(child, "killed", _thread(child).description, stamps)
+            yield from _killed(child, stamps, killer)
+
+
+def _killed(child: LoopState, stamps: Stamps, killer: Killer) -> tuple[Entry, ...]:
+    return thread_ends(child, "killed", _thread(child).description, stamps, killer=killer)
 
 
 def _thread(child: LoopState) -> Thread:

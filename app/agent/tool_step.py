@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from itertools import groupby
-from typing import Literal
+from typing import Any, Literal
 
 from app.agent.audit import audit_note, with_audit
 from app.agent.broken_off import interrupted
@@ -19,6 +19,8 @@ from app.agent.effects import Effects
 from app.agent.events import budget_warnings, files_changed
 from app.agent.hook_memory import hook_facts
 from app.agent.hook_points import hooked, with_hook
+from app.agent.launch import BUDGET_TEXT as SPENT_TEXT
+from app.agent.launch import is_too_deep
 from app.agent.narrowed import no_such_tool
 from app.agent.offer import on_offer, unsent_hint
 from app.agent.result_batch import denial_of, plain_usd
@@ -27,6 +29,7 @@ from app.agent.state import Advance, LoopState
 from app.agent.structured import OUTPUT_FACT
 from app.agent.subagents import Drive, Spawn, Spawned, Tree
 from app.agent.task_notes import task_started, task_stopped
+from app.agent.thread_facts import REFUSED
 from app.agent.thread_rows import threads_killed
 from app.agent.tool_hooks import CallHooks
 from app.domain.blocks import ToolUseBlock
@@ -93,10 +96,23 @@ async def refuse_tools(
     """Close the open calls with an error result that says why (decisions B8)."""
     budget = plain_usd(state.run.options.max_budget_usd or Decimal(0))
     text = REFUSAL_TEXT if why == "refusal" else BUDGET_TEXT.replace("{budget}", budget)
-    result = ToolResult(text, is_error=True)
     killed = tuple(threads_killed(calls, state, effects))
-    refused = tuple(result_entry(call.id, result, state, effects) for call in calls)
+    refused = (_refused(call, text, why, state, effects) for call in calls)
     yield state.after(Batch((*killed, *refused)))
+
+
+def _refused(
+    call: ToolUseBlock,
+    text: str,
+    why: Literal["budget", "refusal"],
+    state: LoopState,
+    effects: Effects,
+) -> Entry:
+    spec = effects.tools.spec(call.name)
+    facts = None
+    if why == "budget" and spec is not None and spec.agents and call.id not in state.threads:
+        text, facts = f"{SPENT_TEXT}. {text}", {REFUSED: "budget"}
+    return result_entry(call.id, ToolResult(text, is_error=True), state, effects, facts=facts)
 
 
 def _settled(done: Sequence[Done], state: LoopState, effects: Effects) -> Advance:
@@ -118,7 +134,8 @@ async def carry_out(block: ToolUseBlock, calls: Calls) -> Done:
     invalid = effects.tools.invalid(call)
     if spec is None or invalid is not None:
         refused = _hinted(invalid, spec, state, effects) if invalid else no_such_tool(call)
-        return Done(Batch((result_entry(call.id, refused, state, effects),)))
+        limit = {REFUSED: "depth_limit"} if is_too_deep(call, state, effects) else None
+        return Done(Batch((result_entry(call.id, refused, state, effects, facts=limit),)))
     may_have_run = await _may_have_run(call, spec, state, effects)
     hooks = CallHooks(state, effects, calls.hand_over)
     heard = await hooks.before(call)
@@ -148,7 +165,8 @@ async def carry_out(block: ToolUseBlock, calls: Calls) -> Done:
         given = _hinted(given, spec, state, effects)
     result = await hooks.after(call, spec, given, began_s)
     news = await effects.place.near(result.facts.files, state.briefing)
-    facts = {BRIEFING: news.to_json()} if news else None
+    facts: dict[str, Any] = {BRIEFING: news.to_json()} if news else {}
+    facts |= {REFUSED: spawned.limit} if spawned.limit else {}
     told = result_entry(call.id, result, state, effects, decision=decision, facts=facts)
     done = _told(
         hooks,

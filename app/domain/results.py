@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Discriminator, Field
 
+from app.domain.subagent_stats import SubagentStats
 from app.domain.wire import ABSENT, WireMessage
 from app.domain.wire_usage import WireModelUsage, WireUsage
 
@@ -69,6 +70,8 @@ class ResultMessage(WireMessage):
     """This run, all threads, by model."""
     permission_denials: list[dict[str, Any]] = Field(default_factory=list)
     """Calls of this run that were refused: `{tool_name, tool_use_id, tool_input}` each."""
+    subagent_stats: SubagentStats = SubagentStats()
+    """What became of subagents, cumulative over the session."""
     safety_stops: int = 0
     """Responses of this run that were refusals."""
     origin: dict[str, str] | None = ABSENT

@@ -20,6 +20,7 @@ from app.agent.results import LOST_TEXT
 from app.agent.tool_step import BUDGET_TEXT
 from app.domain.messages import UserMessage, encode_message
 from app.domain.runs import Outcome
+from app.domain.subagent_stats import SubagentStats
 from app.domain.usage import Usage
 from tests.fakes.effects import (
     MODEL,
@@ -109,6 +110,7 @@ async def test_a_success_says_everything_that_a_client_reads() -> None:
         "model_usage_since_last_result": by_model,
         "api_error_status": None,
         "permission_denials": [],
+        "subagent_stats": SubagentStats().model_dump(),
         "safety_stops": 0,
         "result": "part two",
         "ttft_ms": 7,

@@ -79,7 +79,7 @@ def budgets_end_subagents(form: Form, scenario: Scenario) -> None:
     """Put in how a subagent ends at the run's budget: first its call, then its task, then it."""
     if scenario.name != "agent_budget":
         return
-    outer, inner = form.messages[-3:-1]
+    outer, inner, result = form.messages[-3:]
     init = form.messages[0]
     parent = {"parent_tool_use_id": outer["message"]["content"][0]["tool_use_id"]}
     begun = next(m for m in form.messages if m.get("subtype") == "task_started")
@@ -108,3 +108,7 @@ def budgets_end_subagents(form: Form, scenario: Scenario) -> None:
         "keys": sorted([*keys, "output_file", "tool_use_id"]),
     }
     form.messages[-3:-1] = [inner, updated, ended, outer]
+    stats = result["subagent_stats"]
+    if any(stats["killed"].values()) or stats["completed"]:
+        raise ValueError("the reference counts its end")
+    result["subagent_stats"] = {**stats, "killed": {**stats["killed"], "system": 1}}

@@ -47,6 +47,19 @@ ONLY_NAMED: Mapping[str, object] = {
 """What traces mostly show by its key alone, with the value that it has then."""
 API_ERROR = "connection_failed"
 """What `api_error` says of a lost connection. Traces only show its key."""
+NO_SUBAGENTS: Mapping[str, object] = {
+    "spawned": 0,
+    "requested": {"background": 0, "foreground": 0, "unset": 0},
+    "started_in_background": 0,
+    "max_depth": 0,
+    "spawned_by_subagents": 0,
+    "completed": 0,
+    "failed": 0,
+    "killed": {"parent": 0, "user": 0, "system": 0},
+    "refused": {"depth_limit": 0, "concurrency_limit": 0, "budget": 0},
+    "by_type": {},
+}
+"""What results say where there were no subagents. Traces then only show the key."""
 SAID = "said"
 """What the `message` of a notice is called here: elsewhere a `message` has content."""
 SYSTEM_FIELDS: Mapping[str, Sequence[str]] = {
@@ -234,6 +247,7 @@ KEYS: Mapping[str, frozenset[str]] = {
             "session_id",
             "stop_reason",
             "structured_output",
+            "subagent_stats",
             "subtype",
             "terminal_reason",
             "total_cost_usd",

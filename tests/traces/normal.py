@@ -18,6 +18,7 @@ from tests.traces.fields import (
     LOCAL_COMMAND,
     MESSAGE_KEYS,
     MODEL_USAGE_FIELDS,
+    NO_SUBAGENTS,
     OF_SUBAGENTS,
     ONLY_NAMED,
     OPTIONAL_REQUEST_FIELDS,
@@ -324,7 +325,11 @@ def _naming_calls(message: Json) -> list[Json]:
 # -- both -------------------------------------------------------------------------------------
 
 
-_SHOWN_BY_KEY = {"api_error": API_ERROR, "local_command": LOCAL_COMMAND}
+_SHOWN_BY_KEY: Mapping[str, object] = {
+    "api_error": API_ERROR,
+    "local_command": LOCAL_COMMAND,
+    "subagent_stats": NO_SUBAGENTS,
+}
 
 
 def _message(line: Line, keys: Iterable[str], message_keys: Iterable[str] | None) -> Json:

@@ -44,8 +44,8 @@ SAYS_NOTHING = {
     ),
     *("head_uuid", "anchor_uuid", "tail_uuid", "uuids", "all_uuids"),
     *("run_id", "runId", "end_time", "output_file", "tasks.task_id"),
-    # of subagents: our own words, an early snapshot, counts that our results do not carry yet
-    *("patch.error", "usage.total_tokens", "subagent_stats"),
+    # of subagents: our own words, an early snapshot
+    *("patch.error", "usage.total_tokens"),
     # what traces do not show
     *("claude_code_version", "agents", "skills", "slash_commands", "plugins", "output_style"),
     *("model_usage_since_last_result", "message.type", "message.role", "message.stop_sequence"),
