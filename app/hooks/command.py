@@ -3,11 +3,13 @@
 A command gets the event as JSON on its standard input. Exit status 0: what it prints is its output,
 as JSON if it begins with a brace; plain text is told to the model at the start of a session and with
 a prompt. Status 2: it objects, and says why on stderr. Any other status is a failure that changes
-nothing. Files of a workspace never name commands.
+nothing. One whose first line is `{"async": true}` has been heard, and runs on. Files of a
+workspace never name commands.
 """
 
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -17,9 +19,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from app.domain.hooks import EVENTS, HookEvent
 from app.domain.text import printable_value
 from app.errors import ConfigError, ToolFailed, WorkspaceUnavailable
+from app.hooks.detached import Detached
 from app.hooks.hook import DEFAULT_TIMEOUT_S, LONGEST_TIMEOUT_S, Asked, Hook, HookFailed, Reply
 from app.hooks.matching import matcher_of
-from app.sandbox.driver import Finished, Limits, Sandbox
+from app.sandbox.driver import Command, Finished, Limits, Sandbox
 
 _OBJECTS = 2
 _KEPT_BYTES = 1_000_000
@@ -42,6 +45,12 @@ class _Command(_Model):
     type: Literal["command"]
     command: Annotated[str, Field(min_length=1, max_length=10_000)]
     timeout: Annotated[float, Field(gt=0, le=LONGEST_TIMEOUT_S)] = DEFAULT_TIMEOUT_S
+    async_: Annotated[bool, Field(alias="async")] = False
+
+
+class _Async(_Model):
+    async_: Annotated[bool, Field(alias="async", strict=True)]
+    asyncTimeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = LONGEST_TIMEOUT_S * 1000  # noqa: N815 - the wire's name
 
 
 class _Group(_Model):
@@ -61,6 +70,8 @@ class CommandHook:
     matcher: str | None
     command: str
     timeout_s: float
+    is_async: bool = False
+    """Whether nobody waits for its answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,26 +106,30 @@ def read_commands(text: bytes, source: str) -> tuple[CommandHook, ...]:
             except ValueError as error:
                 raise ConfigError(f"{source}: hooks.{event}: {error}.") from None
             found += [
-                CommandHook(event, group.matcher, each.command, each.timeout)
+                CommandHook(event, group.matcher, each.command, each.timeout, each.async_)
                 for each in group.hooks
             ]
     return tuple(found)
 
 
-def command_hook(given: CommandHook, shell: Shell) -> Hook:
-    """Make the hook, bound to a session."""
+def command_hook(given: CommandHook, shell: Shell, detached: Detached) -> Hook:
+    """Make the hook, bound to a session. `detached` owns what runs on."""
 
     async def ask(asked: Asked) -> Reply:
         told = orjson.dumps(printable_value(asked.input))
         try:
             await shell.prepare()
-            ended = await shell.sandbox.exec(
+            command = shell.sandbox.start(
                 ["sh", "-c", _script(given.command, shell.root)],
                 cwd=shell.root,
-                limits=Limits(wall_s=given.timeout_s + 5, keep_bytes=_KEPT_BYTES),
+                limits=Limits(wall_s=LONGEST_TIMEOUT_S + 5, keep_bytes=_KEPT_BYTES),
                 script=told,
                 merge_stderr=False,
             )
+            if limit_s := given.timeout_s if given.is_async else await _runs_on_s(command):
+                await detached.keep(command, limit_s)
+                return Reply()
+            ended = await command.finish()
         except (ToolFailed, WorkspaceUnavailable) as error:
             raise HookFailed(str(error)) from None
         return _reply(given, ended, asked.event)
@@ -127,6 +142,34 @@ def command_hook(given: CommandHook, shell: Shell) -> Hook:
         timeout_s=given.timeout_s,
         is_always_told=True,
     )
+
+
+async def _runs_on_s(command: Command) -> float | None:
+    """Wait until a command says that it runs on, or ends; give for how long it may, if it does."""
+    pause_s = 0.02
+    try:
+        while not await command.ended(pause_s):
+            line, newline, _ = command.printed().output.partition(b"\n")
+            if (limit_s := _async_limit_s(line)) is not None:
+                return limit_s
+            # Only the first line says so: what comes later need not be looked at.
+            pause_s = LONGEST_TIMEOUT_S if newline else min(2 * pause_s, 0.5)
+    except BaseException:
+        with suppress(ToolFailed):
+            await command.finish(timed_out=True)
+        raise
+    return None
+
+
+def _async_limit_s(line: bytes) -> float | None:
+    """Read `{"async": true, "asyncTimeout": ms}`; None for any other line."""
+    if not line.lstrip().startswith(b"{"):
+        return None
+    try:
+        said = _Async.model_validate_json(line)
+    except ValidationError:
+        return None
+    return min(said.asyncTimeout / 1000, LONGEST_TIMEOUT_S) if said.async_ else None
 
 
 def _script(command: str, root: str) -> str:
@@ -153,6 +196,8 @@ def _output(
         why = f"[{given.command}]: {stderr.strip() or 'it gave no reason'}"
         return _OBJECTION.get(event.name, _blocked)(why)
     if exit_code != 0:
+        return None
+    if _async_limit_s(stdout.partition("\n")[0].encode()) is not None:
         return None
     if stdout.lstrip().startswith("{"):
         try:

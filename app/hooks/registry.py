@@ -10,6 +10,7 @@ from standardwebhooks import Webhook
 from app.domain.hook_options import HttpHook
 from app.hooks.command import CommandHook, Shell, command_hook
 from app.hooks.custom import PythonHook
+from app.hooks.detached import Detached
 from app.hooks.hook import Asked, Hook, HookFailed, Reply
 from app.hooks.matching import matcher_of
 from app.hooks.runner import RunHooks
@@ -59,7 +60,8 @@ class HostHooks:
     ) -> AsyncIterator[RunHooks]:
         """Give the hooks of a run; connections are closed at the end."""
         async with AsyncExitStack() as stack:
-            commands = (command_hook(each, shell) for each in self.commands)
+            detached = await stack.enter_async_context(Detached())
+            commands = (command_hook(each, shell, detached) for each in self.commands)
             python = (each.bound() for each in self.python)
             http = await self._http(stack, owner, given) if given else ()
             yield RunHooks((*commands, *python, *http), owner.session_id, owner.run_id)

@@ -1,7 +1,9 @@
 """Command hooks in a real sandbox."""
 
+import asyncio
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ from app.domain.hook_outcome import Failed, HookOutcome, Ran
 from app.domain.hooks import HookEvent, PostToolUse, PreToolUse, SessionStart, Stop, Surroundings
 from app.errors import ConfigError, WorkspaceUnavailable
 from app.hooks.command import CommandHook, Shell, command_hook, read_commands
+from app.hooks.detached import MOST, Detached
 from app.hooks.runner import RunHooks
+from app.sandbox.bubblewrap import BubblewrapSandbox
 from tests.sandbox.rooms import Rooms
 
 pytestmark = pytest.mark.platform
@@ -35,10 +39,21 @@ async def _ready() -> None:
 
 
 async def fire(rooms: Rooms, command: str, event: HookEvent, **given: Any) -> HookOutcome:
-    spec = CommandHook(event.name, None, command, given.pop("timeout_s", 20.0))
-    shell = Shell(rooms.bubblewrap(), "/workspace", given.pop("prepare", _ready))
-    hooks = RunHooks([command_hook(spec, shell)], "s", "run_1")
-    return await hooks.fire(event, Surroundings("/workspace", "default"))
+    async with asked(rooms.bubblewrap(), command, event, **given) as outcome:
+        return outcome
+
+
+@asynccontextmanager
+async def asked(
+    sandbox: BubblewrapSandbox, command: str, event: HookEvent, **given: Any
+) -> AsyncIterator[HookOutcome]:
+    """Ask a command's hook; its run ends when this is left."""
+    prepare = given.pop("prepare", _ready)
+    spec = CommandHook(event.name, None, command, given.pop("timeout_s", 20.0), **given)
+    async with Detached() as detached:
+        shell = Shell(sandbox, "/workspace", prepare)
+        hooks = RunHooks([command_hook(spec, shell, detached)], "s", "run_1")
+        yield await hooks.fire(event, Surroundings("/workspace", "default"))
 
 
 def ran(outcome: HookOutcome) -> Ran:
@@ -87,6 +102,57 @@ async def test_a_command_that_is_too_slow_is_killed_and_closes_the_call(rooms: R
     assert "within 0.2 s" in str(outcome.closed)
 
 
+ASYNC = """printf '{"async": true%s}'; """
+
+
+@pytest.mark.requirement("hooks:commands")
+@pytest.mark.parametrize(
+    ("said", "given"),
+    [
+        (ASYNC % "", {}),
+        ('echo {\\"async\\": true}; echo {; ', {}),
+        ("", {"is_async": True, "timeout_s": 20.0}),
+    ],
+)
+async def test_a_command_that_says_so_has_been_heard_and_runs_on(
+    rooms: Rooms, said: str, given: dict[str, Any]
+) -> None:
+    sandbox = rooms.bubblewrap()
+    waits = "while ! [ -e go ]; do sleep 0.02; done; touch done"
+    given = {"timeout_s": 1.0} | given
+    async with asyncio.timeout(20), asked(sandbox, said + waits, PRE, **given) as outcome:
+        assert (outcome.closed, outcome.verdict, ran(outcome).outcome) == (None, None, "success")
+        await asyncio.sleep(1.1)  # beyond its time-out
+        assert not (sandbox.dirs.ws / "done").exists()
+        (sandbox.dirs.ws / "go").touch()
+    assert (sandbox.dirs.ws / "done").exists()  # the end of the run waited for it
+
+
+async def test_a_command_that_runs_on_ends_with_its_limit_and_with_its_run(rooms: Rooms) -> None:
+    sandbox = rooms.bubblewrap()
+    forever = "trap '' TERM; while :; do touch alive; sleep 0.01; done"
+    async with asyncio.timeout(20), asked(sandbox, ASYNC % ', "asyncTimeout": 200' + forever, PRE):
+        pass
+    (sandbox.dirs.ws / "alive").unlink()
+    with pytest.raises(ConnectionError):
+        async with asyncio.timeout(4), asked(sandbox, ASYNC % "" + forever, PRE):
+            raise ConnectionError
+    (sandbox.dirs.ws / "alive").unlink()
+    await asyncio.sleep(0.1)
+    assert not (sandbox.dirs.ws / "alive").exists()
+
+
+async def test_a_run_has_only_so_many_commands_that_run_on(rooms: Rooms) -> None:
+    sandbox = rooms.bubblewrap()
+    async with Detached() as detached:
+        spec = CommandHook("Stop", None, ASYNC % "" + "exec sleep 0.5", 20.0)
+        shell = Shell(sandbox, "/workspace", _ready)
+        hooks = RunHooks([command_hook(spec, shell, detached)] * (MOST + 1), "s", "run_1")
+        outcome = await hooks.fire(STOP, Surroundings("/workspace", "default"))
+    failed = [note.why for note in outcome.notes if isinstance(note, Failed)]
+    assert failed == [f"{MOST} commands of this run's hooks run on already"]
+
+
 async def test_a_command_without_a_workspace_fails(rooms: Rooms) -> None:
     async def gone() -> None:
         raise WorkspaceUnavailable("it is gone")
@@ -97,11 +163,11 @@ async def test_a_command_without_a_workspace_fails(rooms: Rooms) -> None:
 
 @pytest.mark.requirement("hooks:commands")
 def test_a_settings_file_names_commands() -> None:
-    command = {"type": "command", "command": "check", "timeout": 5}
+    command = {"type": "command", "command": "check", "timeout": 5, "async": True}
     groups = [{"matcher": "Bash", "hooks": [command]}, {"hooks": [{**command, "x": 1}]}]
     text = orjson.dumps({"permissions": {}, "hooks": {"PreToolUse": groups}})
     first, second = read_commands(text, "file")
-    assert first == CommandHook("PreToolUse", "Bash", "check", 5.0)
+    assert first == CommandHook("PreToolUse", "Bash", "check", 5.0, is_async=True)
     assert (second.matcher, second.timeout_s) == (None, 5.0)
     assert read_commands(b"{}", "file") == ()
 
