@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from app.domain.text import printable, unstorable
 from app.errors import ToolFailed
-from app.sandbox.driver import Limits, Sandbox
+from app.sandbox.driver import Finished, Limits, Sandbox
 
 LIMITS = Limits(wall_s=20.0, output_bytes=64 * 1024 * 1024, keep_bytes=8 * 1024 * 1024)
 _MAX_ARGUMENT_BYTES = 32 * 1024
@@ -48,17 +48,22 @@ async def ripgrep(
 async def run_search(sandbox: Sandbox, argv: Sequence[str], *, cwd: str) -> Found:
     """Run a command that ends as ripgrep does. Raises `ToolFailed` as above."""
     done = await sandbox.exec(argv, cwd=cwd, limits=LIMITS, merge_stderr=False)
-    if done.timed_out:
-        raise ToolFailed(
-            f"The search did not end within {LIMITS.wall_s:.0f} s. Narrow it to a folder, a glob "
-            "or a type."
-        )
+    check_time(done)
     complaint = printable(done.stderr.decode(errors="replace")).strip()
     if done.exit_code > 1 and not done.flooded and (complaint or done.exit_code != 2):
         raise ToolFailed(f"ripgrep failed:\n{(complaint or 'no message')[:_MAX_MESSAGE]}")
     if done.cut_bytes or done.flooded:
         return Found(_whole_records(done.output[: LIMITS.keep_bytes // 2]), is_whole=False)
     return Found(done.output, is_whole=True)
+
+
+def check_time(done: Finished) -> None:
+    """Raise `ToolFailed` for a search that was ended by its time limit."""
+    if done.timed_out:
+        raise ToolFailed(
+            f"The search did not end within {LIMITS.wall_s:.0f} s. Narrow it to a folder, a glob "
+            "or a type."
+        )
 
 
 def _whole_records(head: bytes) -> bytes:

@@ -117,10 +117,14 @@ class Workspace:
             raise not_a_file(path, mode)
         return stat.S_ISDIR(mode)
 
+    def open_folder(self, path: str) -> int:
+        """Open a folder for reading; gives a descriptor, which the caller closes."""
+        return self._open(path, os.O_RDONLY | os.O_DIRECTORY)
+
     def names(self, folder: str) -> list[str]:
         """List a folder, in no order, up to a bound; nothing if it cannot be listed."""
         try:
-            fd = self._open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            fd = self.open_folder(folder)
         except (FileNotFoundError, ToolFailed):
             return []
         try:

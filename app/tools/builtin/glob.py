@@ -1,10 +1,12 @@
 """Glob: the files whose names match a pattern, oldest first."""
 
+import os
 import re
 import time
 
 from app.domain.tools import ToolResult
 from app.tools.builtin.folders import existing_folder
+from app.tools.oldest import Oldest, oldest
 from app.tools.paths import one_line, relative
 from app.tools.ripgrep import arguments, check_argument, ripgrep, run_search
 from app.tools.tool import ToolContext, ToolInput, tool
@@ -43,40 +45,52 @@ async def glob_tool(given: GlobInput, context: ToolContext) -> ToolResult:
     folder = existing_folder(context, folder)
     start = folder.rstrip("/")
     hides = context.hidden()
+    is_complete = True
     if hides is None:
         names, total = await _oldest(context, pattern, folder)
     else:
-        every = await _all(context, pattern, folder)
-        shown = [name for name in every if not hides(f"{start}/{name}")]
-        names, total = shown[:_MAX_SHOWN], len(shown)
+        every, is_complete = await _all(context, pattern, folder)
+        allowed = [name for name in every if not hides(f"{start}/{name}")]
+        names, total = allowed[:_MAX_SHOWN], len(allowed)
     paths = [relative(f"{start}/{name}", context.cwd) for name in names]
     return ToolResult(
-        _listing(paths, total),
+        _listing(paths, total, is_complete=is_complete),
         structured={
             "filenames": paths,
             "durationMs": int((time.monotonic() - started) * 1000),
             "numFiles": len(paths),
-            "truncated": total > len(paths),
+            "truncated": total > len(paths) or not is_complete,
             "totalMatches": total,
-            "countIsComplete": True,
+            "countIsComplete": is_complete,
         },
     )
 
 
 async def _oldest(context: ToolContext, pattern: str, folder: str) -> tuple[list[str], int]:
     """Give the names of the files that were changed the longest ago, and how many match."""
+    found = await _of_many(context, pattern, folder)
+    if found is not None:
+        return found.names, found.total
     argv = ["bash", "-c", _FIRST, "glob", *arguments(_options(pattern))]
-    found = await run_search(context.sandbox, argv, cwd=folder)
-    if not found.output:
+    said = await run_search(context.sandbox, argv, cwd=folder)
+    if not said.output:
         return [], 0
-    *names, total = found.output.decode(errors="replace").rstrip("\0").split("\0")
+    *names, total = said.output.decode(errors="replace").rstrip("\0").split("\0")
     return names, int(total)
 
 
-async def _all(context: ToolContext, pattern: str, folder: str) -> list[str]:
-    """Give all names in the same order, as far as they are kept."""
+async def _of_many(context: ToolContext, pattern: str, folder: str) -> Oldest | None:
+    root = context.workspace.open_folder(folder)
+    try:
+        return await oldest(context.sandbox, root, folder, pattern, _MAX_SHOWN)
+    finally:
+        os.close(root)
+
+
+async def _all(context: ToolContext, pattern: str, folder: str) -> tuple[list[str], bool]:
+    """Give all names in the same order, as far as they are kept, and whether these are all."""
     found = await ripgrep(context.sandbox, _options(pattern), cwd=folder)
-    return found.output.decode(errors="replace").split("\0")[:-1]
+    return found.output.decode(errors="replace").split("\0")[:-1], found.is_whole
 
 
 def _options(pattern: str) -> list[str]:
@@ -95,13 +109,14 @@ def _split_absolute(pattern: str) -> tuple[str, str]:
     return folder or "/", f"/{rest}" if magic is None else rest
 
 
-def _listing(paths: list[str], total: int) -> str:
-    if not paths:
+def _listing(paths: list[str], total: int, *, is_complete: bool) -> str:
+    if not paths and is_complete:
         return "No files found"
     text = "\n".join(one_line(path) for path in paths)
-    if total <= len(paths):
+    if total <= len(paths) and is_complete:
         return text
+    least = "" if is_complete else "at least "
     return (
-        f"{text}\n(Showing {len(paths)} of {total} files; {total - len(paths)} are hidden. Use a "
-        "narrower pattern or path.)"
+        f"{text}\n(Showing {len(paths)} of {least}{total} files; {least}{total - len(paths)} are "
+        "hidden. Use a narrower pattern or path.)"
     )
