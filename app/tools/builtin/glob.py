@@ -10,6 +10,7 @@ from app.tools.oldest import Oldest, oldest
 from app.tools.paths import one_line, relative
 from app.tools.ripgrep import arguments, check_argument, ripgrep, run_search
 from app.tools.tool import ToolContext, ToolInput, tool
+from app.tools.turns import kept
 
 _MAX_SHOWN = 100
 _FIRST = f"""set -o pipefail; "$@" | sed -zn -e '1,{_MAX_SHOWN}p' -e '$='"""
@@ -50,7 +51,7 @@ async def glob_tool(given: GlobInput, context: ToolContext) -> ToolResult:
         names, total = await _oldest(context, pattern, folder)
     else:
         every, is_complete = await _all(context, pattern, folder)
-        allowed = [name for name in every if not hides(f"{start}/{name}")]
+        allowed = await kept(every, lambda name: not hides(f"{start}/{name}"))
         names, total = allowed[:_MAX_SHOWN], len(allowed)
     paths = [relative(f"{start}/{name}", context.cwd) for name in names]
     return ToolResult(

@@ -15,16 +15,21 @@ from app.tools.builtin.grep_output import (
     count_result,
     files_result,
     visible,
+    without_times,
 )
 from app.tools.open_file import compute
 from app.tools.paths import shown
-from app.tools.ripgrep import check_argument, ripgrep
+from app.tools.ripgrep import arguments, check_argument, run_search
 from app.tools.tool import ToolContext, ToolInput, tool
 
 _MAX_COLUMNS = 501
 """Bytes of a line that is shown whole, its line end included."""
 _MOST_CHARS = 20_000
 """Of a result; more is stored."""
+_NEWEST_FIRST = r"""set -o pipefail
+"$@" | { xargs -0r stat --printf='%.9Y %n\0' -- 2>/dev/null || true; } | LC_ALL=C sort -z -k1,1rn -k2"""
+"""Sorts the names that a command prints by time. ripgrep itself, when it is to sort, searches with one
+thread alone. A file that is gone by now is left out."""
 _NOT_SEARCHED = (".git", ".svn", ".hg", ".bzr", ".jj", ".sl")
 
 
@@ -84,10 +89,16 @@ async def grep_tool(given: GrepInput, context: ToolContext) -> ToolResult:
     path = context.workspace.absolute(given.path or "", context.cwd)
     is_folder = _is_folder(context, path)
     options = [*_matching(given), *_printing(given, is_folder=is_folder)]
-    found = await ripgrep(context.sandbox, options, [path], cwd=existing_folder(context, "."))
+    argv = arguments(options, [path])
+    is_of_names = given.output_mode == "files_with_matches"
+    if is_of_names:
+        argv = ["bash", "-c", _NEWEST_FIRST, "grep", *argv]
+    found = await run_search(context.sandbox, argv, cwd=existing_folder(context, "."))
     output, hides = found.output, context.hidden()
+    if is_of_names:
+        output = await compute(partial(without_times, output), size_bytes=len(output))
     if hides is not None and (is_folder or given.output_mode != "content"):
-        output = visible(output, given.output_mode, hides)
+        output = await visible(output, given.output_mode, hides)
     page = Page(context.cwd, given.offset, given.head_limit, found.is_whole)
     told = partial(_told, given, output, page, is_folder=is_folder)
     return await compute(told, size_bytes=len(output))
@@ -142,7 +153,7 @@ def _globs(text: str) -> list[str]:
 def _printing(given: GrepInput, *, is_folder: bool) -> list[str]:
     """Say how it is printed. A NUL ends each name, so that any name can be read back."""
     if given.output_mode == "files_with_matches":
-        return ["--files-with-matches", "--null", "--sortr=modified"]
+        return ["--files-with-matches", "--null"]
     if given.output_mode == "count":
         return ["--count", "--null", "--with-filename"]
     options = ["--no-heading", "--line-number", f"--max-columns={_MAX_COLUMNS}"]

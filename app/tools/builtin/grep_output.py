@@ -7,7 +7,9 @@ from typing import Any, TypeVar
 
 from app.domain.tools import ToolResult
 from app.tools.paths import one_line, relative
+from app.tools.turns import kept
 
+_TIME = re.compile(rb"(?:^|(?<=\0))[^ \0]+ ")
 _NUMBER = re.compile(r"(\d+)([:-])")
 
 T = TypeVar("T")
@@ -43,21 +45,31 @@ class Page:
         return 0 < self.limit < total - self.offset
 
 
-def visible(output: bytes, mode: str, hides: Callable[[str], bool]) -> bytes:
+async def visible(output: bytes, mode: str, hides: Callable[[str], bool]) -> bytes:
     """Leave out of ripgrep's output what belongs to files that are hidden."""
-    if mode == "files_with_matches":
-        names = output.split(b"\0")[:-1]
-        return b"".join(name + b"\0" for name in names if not hides(name.decode(errors="replace")))
+    end = b"\0" if mode == "files_with_matches" else b"\n"
+    decided: dict[bytes, bool] = {}
 
-    def is_shown(line: bytes) -> bool:
-        name, nul, _ = line.partition(b"\0")
-        return not nul or not hides(name.decode(errors="replace"))
+    def is_shown(record: bytes) -> bool:
+        name, nul, _ = record.partition(b"\0")
+        if end == b"\n" and not nul:
+            return True
+        if name not in decided:
+            decided[name] = not hides(name.decode(errors="replace"))
+        return decided[name]
 
-    return b"\n".join(line for line in output.split(b"\n") if is_shown(line))
+    records = output.removesuffix(end).split(end) if output else []
+    shown = await kept(records, is_shown)
+    return b"".join(record + end for record in shown)
+
+
+def without_times(output: bytes) -> bytes:
+    """Take off the times by which the names were sorted."""
+    return _TIME.sub(b"", output)
 
 
 def files_result(output: bytes, page: Page) -> ToolResult:
-    """Names of files, in ripgrep's order."""
+    """Names of files, in their order."""
     names = [relative(name, page.cwd) for name in _text(output).split("\0")[:-1]]
     shown = list(page.of(names))
     note = page.note(len(names))
