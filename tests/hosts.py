@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -106,37 +107,40 @@ class HostProcess:
 @asynccontextmanager
 async def host_process(environment: Mapping[str, str], log: Path) -> AsyncIterator[HostProcess]:
     """Run `treadle serve` until the block ends."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
     with log.open("ab") as sink:
+        came_before = sink.tell()
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "app",
-            "serve",
-            "--port",
-            str(port),
+            *(sys.executable, "-m", "app", "serve", "--port", "0"),
             env={"PATH": os.environ["PATH"], **environment},
             stdout=sink,
             stderr=sink,
         )
-    base_url = f"http://127.0.0.1:{port}"
-    async with client_for(base_url) as client:
-        try:
-            await _ready(client, process, log)
+    try:
+        base_url = await _address(process, log, came_before)
+        async with client_for(base_url) as client:
+            await _ready(client)
             yield HostProcess(process, base_url, client, log)
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
-async def _ready(client: httpx.AsyncClient, process: asyncio.subprocess.Process, log: Path) -> None:
+async def _address(process: asyncio.subprocess.Process, log: Path, came_before: int) -> str:
+    """Wait until a process listens; give its URL."""
+    async with asyncio.timeout(120):
+        while True:
+            said = (await asyncio.to_thread(log.read_bytes))[came_before:].decode()
+            if found := re.search(r"Listening on (http://[0-9.]+:[0-9]+)", said):
+                return found[1]
+            if process.returncode is not None:
+                raise RuntimeError(f"the host ended: {said[-3000:]}")
+            await asyncio.sleep(0.05)
+
+
+async def _ready(client: httpx.AsyncClient) -> None:
     async with asyncio.timeout(60):
         while True:
-            if process.returncode is not None:
-                said = await asyncio.to_thread(log.read_text)
-                raise RuntimeError(f"the host ended: {said[-3000:]}")
             with contextlib.suppress(httpx.TransportError):
                 if (await client.get("/readyz")).status_code == 200:
                     return

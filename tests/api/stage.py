@@ -157,7 +157,7 @@ async def raw(base_url: str, request: bytes, *, within_s: float = 10) -> tuple[i
     return int(head.split(b" ")[1]), head + body
 
 
-async def until(condition: Callable[[], bool], *, within_s: float = 5) -> None:
+async def until(condition: Callable[[], bool], *, within_s: float = 30) -> None:
     """Wait for what no event tells of."""
     async with asyncio.timeout(within_s):
         while not condition():  # noqa: ASYNC110 - the other side has no event

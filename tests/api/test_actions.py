@@ -26,7 +26,7 @@ async def asking(
 
 
 async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not await is_so():  # noqa: ASYNC110 - the other side has no event
             await asyncio.sleep(0.02)
 

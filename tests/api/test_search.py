@@ -29,7 +29,7 @@ async def some(client: httpx.AsyncClient, q: str, number: int) -> list[dict[str,
     async def are_there() -> bool:
         return len(await hits(client, q)) >= number
 
-    await until(are_there, within_s=15)
+    await until(are_there)
     return await hits(client, q)
 
 
@@ -100,7 +100,7 @@ async def test_lists_find_titles_at_once_and_first_prompts_a_moment_later(stage:
     async def is_found() -> bool:
         return await listed(stage, prompted) == [running["session_id"]]
 
-    await until(is_found, within_s=15)
+    await until(is_found)
     await stage.client.patch(f"/v1/sessions/{running['session_id']}", json={"title": later})
     assert await listed(stage, f"{prompted} {later}") == [running["session_id"]]
     await stage.client.patch(f"/v1/sessions/{session}", json={"title": "x"})

@@ -437,7 +437,7 @@ async def test_a_reader_that_takes_nothing_of_a_hundred_megabytes_costs_little_a
             tight.host.service.hub.grew(TENANT, session["id"], newest)
         # What a stream still holds then: a page, its frames, what is joined for the socket.
         assert resident_bytes() - before < 40_000_000
-        await until(lambda: nobody_reads(tight), within_s=20)
+        await until(lambda: nobody_reads(tight))
         assert (await tight.client.get("/healthz")).status_code == 200
         got = b""
         with contextlib.suppress(ConnectionError):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.conftest import Begin, Run, finish
+from tests.fakes.messages_api import MessagesApi
 from tests.hosts import Host
 
 
@@ -15,7 +16,7 @@ def scripted(*steps: object) -> str:
     return f"Do it. <<script {json.dumps(steps)} >>"
 
 
-SLOW = scripted({"text": "late", "delay": 8})
+SLOW = scripted({"text": "late", "delay": 60})
 
 
 async def session_of(service: Host) -> str:
@@ -142,13 +143,14 @@ async def test_ctrl_c_leaves_and_the_run_goes_on(begun: Begin, treadle: Run, ser
 
 
 async def test_a_run_that_is_not_followed_is_found_again_by_its_id(
-    treadle: Run, service: Host
+    treadle: Run, service: Host, messages_api: MessagesApi
 ) -> None:
-    started = await treadle("run", "--no-follow", scripted({"text": "late", "delay": 4}))
+    started = await treadle("run", "--no-follow", SLOW)
     run_id = started.out.strip()
     assert run_id == await running_run(service)
     unfinished = await treadle("runs", "result", run_id)
     assert (unfinished.status, unfinished.out) == (4, "")
+    messages_api.hurry()
     tail = await treadle("tail", run_id)
     assert tail.status == 0
     assert "» Do it." in tail.out

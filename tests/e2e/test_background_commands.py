@@ -57,7 +57,7 @@ async def follow_up(client: httpx.AsyncClient, session_id: str, *, after: int = 
     async def is_there() -> bool:
         return len(await runs_of(client, session_id)) > after
 
-    await until(is_there, within_s=15)
+    await until(is_there)
     return await finished(client, (await runs_of(client, session_id))[after]["id"])
 
 
@@ -116,7 +116,8 @@ async def test_the_end_of_a_command_begins_a_turn_of_its_own_when_the_model_has_
 async def test_an_end_while_the_model_works_is_told_before_its_next_request(
     service: Host, messages_api: MessagesApi
 ) -> None:
-    steps = (in_background("echo quick; exit 3"), bash("sleep 1"), {"text": "done"})
+    waits = "while [ ! -e ended ]; do sleep 0.05; done; sleep 1"
+    steps = (in_background("echo quick; touch ended; exit 3"), bash(waits), {"text": "done"})
     run = await start(service.client, scripted(*steps), **OPTIONS)
     await finished(service.client, run["id"])
     assert in_requests(messages_api, "<status>failed</status>") == [2]
@@ -145,7 +146,7 @@ async def test_a_run_that_follows_spends_what_is_left_of_the_budget_and_no_more(
     async def has_settled() -> bool:
         return "budget" in str(told(await messages(client, session_id), "task_notification")[-1:])
 
-    await until(has_settled, within_s=15)
+    await until(has_settled)
     spent = sum(float(each["cost"]["run_usd"]) for each in await runs_of(client, session_id))
     assert spent < 0.0015
     assert len(messages_api.requests) < 6
@@ -278,12 +279,12 @@ async def test_a_host_that_stops_ends_the_commands_of_idle_and_of_busy_sessions(
             a.client, scripted(in_background(idle_command), {"text": "started"}), **OPTIONS
         )
         await finished(a.client, idle["id"])
+        b = await stack.enter_async_context(host(make_settings()))
         slow = {"blocks": [{"text": "moved"}], "delay": 2}
         busy = await start(
             a.client, scripted(in_background(busy_command), bash("sleep 2"), slow), **OPTIONS
         )
         await until_processes(busy_command, exist=True)
-        b = await stack.enter_async_context(host(make_settings()))
         assert await a.terminate() == 0
         await until_processes(idle_command, exist=False)
         await until_processes(busy_command, exist=False)

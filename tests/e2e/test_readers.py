@@ -59,7 +59,8 @@ async def read_with_cuts(
 async def test_readers_cut_at_random_points_on_either_host_get_the_exact_journal(
     make_settings: MakeSettings, database_url: str, buffer_frames: int
 ) -> None:
-    settings = make_settings(stream={"buffer_frames": buffer_frames})
+    engine = {"lease_s": 60.0}  # a slow machine shall not make it change hands
+    settings = make_settings(stream={"buffer_frames": buffer_frames}, engine=engine)
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(opened(database_url))
         hosts = [await stack.enter_async_context(host(settings)) for _ in range(2)]

@@ -78,7 +78,7 @@ async def until_processes(words: str, *, exist: bool) -> None:
     async def is_so() -> bool:
         return bool(processes_with(words)) == exist
 
-    await until(is_so, within_s=10)
+    await until(is_so)
 
 
 def results_of(transcript: list[dict[str, Any]]) -> list[str]:
@@ -322,7 +322,7 @@ async def test_a_host_that_is_stopped_hands_its_runs_over(
         reading = asyncio.ensure_future(read_to_end(a.client, f"/v1/runs/{cut_off['id']}/stream"))
         stopping = asyncio.ensure_future(a.terminate())
         assert (await reading)[-1].body["reason"] == "server_shutdown"
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             for run in (at_boundary, cut_off):
                 ended = await finished(b.client, run["id"])
                 assert (ended["result_subtype"], ended["attempt"]) == ("success", 2)
@@ -386,7 +386,7 @@ async def test_a_run_outlives_the_loss_of_all_connections_and_doubles_nothing(
             async def has_come_to(step: int = step) -> bool:
                 return len(messages_api.requests) >= step
 
-            await until(has_come_to, within_s=15)
+            await until(has_come_to)
             assert await end_connections(database_url) > 0
             answers += [(await a.client.get(f"/v1/runs/{run['id']}")).status_code for _ in range(3)]
         assert set(answers) <= {200, 503}
@@ -396,7 +396,7 @@ async def test_a_run_outlives_the_loss_of_all_connections_and_doubles_nothing(
             answer = await a.client.get(f"/v1/runs/{run['id']}")
             return answer.status_code == 200 and answer.json()["status"] == "finished"
 
-        await until(is_over, within_s=20)
+        await until(is_over)
         ended = await finished(a.client, run["id"])
         assert (ended["result_subtype"], ended["num_turns"]) == ("success", looks + 1)
     async with opened(database_url) as database:

@@ -177,7 +177,7 @@ async def test_a_run_whose_subagents_wait_for_people_waits_as_a_row_and_goes_on(
         found = (await client.get(f"/v1/runs/{run['id']}")).json()
         return bool(found["status"] == "requires_action")
 
-    await until(waits, within_s=10)
+    await until(waits)
     path = f"/v1/sessions/{run['session_id']}/actions"
     pending = (await client.get(path, params={"status": "pending"})).json()["data"]
     assert sorted(action["permission"]["tool_name"] for action in pending) == ["Bash", "Write"]

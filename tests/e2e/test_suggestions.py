@@ -26,7 +26,7 @@ async def test_a_lost_host_is_followed_by_one_that_asks_again(
             host_process(environment(settings), tmp_path / "a.log")
         )
         run = await start(doomed.client, SLOW_ONCE, prompt_suggestions=True)
-        await messages_api.until(lambda: len(messages_api.requests) == 2, within_s=20)
+        await messages_api.until(lambda: len(messages_api.requests) == 2)
         await doomed.kill()
         heir = await stack.enter_async_context(host(settings))
         ended = await finished(heir.client, run["id"])
@@ -51,7 +51,7 @@ async def test_a_host_that_drains_ends_the_run_by_its_result(
     settings = make_settings(engine={"drain_s": 0.5})
     async with host(settings) as running:
         run = await start(running.client, slow, prompt_suggestions=True)
-        await messages_api.until(lambda: len(messages_api.requests) == 2, within_s=20)
+        await messages_api.until(lambda: len(messages_api.requests) == 2)
         await running.service.drain()
         (row,) = await rows(running.service.database, "SELECT status, end_reason FROM runs")
         assert tuple(row.values()) == ("finished", "completed")

@@ -251,7 +251,7 @@ class ScriptedToolbox:
 
     async def until(self, what: str, call_id: str) -> None:
         """Wait until a call has started, ended or been cancelled."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await self._seen[what, call_id].wait()
 
     def started(self) -> list[str]:

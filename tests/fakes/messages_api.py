@@ -9,6 +9,7 @@ As a program: python -m tests.fakes.messages_api --port 0    (prints {"base_url"
 
 import argparse
 import asyncio
+import contextlib
 import json
 import signal
 import socket
@@ -92,6 +93,7 @@ class MessagesApi:
         self._port, self._record, self._tls = port, record, tls
         self._request_numbers = count(1)
         self._changed = asyncio.Event()
+        self.hurried = asyncio.Event()
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Self:
@@ -125,11 +127,15 @@ class MessagesApi:
             self.requests.append(recorded)
         return recorded
 
+    def hurry(self) -> None:
+        """Begin each answer without delay: those that are waited for, and all that come."""
+        self.hurried.set()
+
     def changed(self) -> None:
         """Wake those who wait for a condition."""
         self._changed.set()
 
-    async def until(self, condition: Callable[[], bool], *, within_s: float = 5.0) -> None:
+    async def until(self, condition: Callable[[], bool], *, within_s: float = 30.0) -> None:
         """Wait until a condition on the records holds. Raises `TimeoutError`."""
         async with asyncio.timeout(within_s):
             while not condition():
@@ -283,7 +289,9 @@ class _Connection(asyncio.Protocol):
 
     async def _play(self, recorded: Recorded, step: Step) -> None:
         if step.delay:
-            await asyncio.sleep(step.delay)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(step.delay):
+                    await self.api.hurried.wait()
         extra = list(step.headers.items())
         if step.retry_after is not None:
             extra.append(("retry-after", str(step.retry_after)))

@@ -64,7 +64,7 @@ def processes(mark: str) -> list[int]:
     return found
 
 
-async def until(condition: Callable[[], object], *, within_s: float = 10.0) -> None:
+async def until(condition: Callable[[], object], *, within_s: float = 30.0) -> None:
     """Poll until the condition is true; fail after `within_s`."""
     end = time.monotonic() + within_s
     while not condition():

@@ -164,7 +164,7 @@ async def test_a_killed_service_leaves_no_process_behind(rooms: Rooms) -> None:
     finally:
         service.send_signal(signal.SIGKILL)
         service.wait()
-    await until(lambda: processes(mark) == [], within_s=5)
+    await until(lambda: processes(mark) == [])
 
 
 async def test_threads_that_come_and_go_do_not_end_a_command(sandbox: BubblewrapSandbox) -> None:

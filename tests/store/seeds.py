@@ -104,7 +104,7 @@ def last_batch(claim: Claim, ledger: tuple[LedgerRow, ...] = ()) -> Batch:
     return result_batch(LoopState(info), RealStamps(), ledger=ledger)
 
 
-async def until(condition: Callable[[], Awaitable[object]], *, within_s: float = 5.0) -> None:
+async def until(condition: Callable[[], Awaitable[object]], *, within_s: float = 30.0) -> None:
     """Ask again and again until the answer is true. Raises `TimeoutError`."""
     async with asyncio.timeout(within_s):
         while True:

@@ -38,7 +38,7 @@ class Watch:
             texts = (delta.get("text", delta.get("partial_json", "")) for delta in deltas)
             return sum(map(len, texts)) >= chars
 
-        await until(has_come, within_s=10)
+        await until(has_come)
 
     async def has_all(self, journal: list[Json]) -> None:
         """Wait until the newest message of the journal has come."""
