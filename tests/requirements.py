@@ -297,6 +297,10 @@ REQUIREMENTS: dict[str, Requirement] = {
         "An uploaded skill's files are on a host once a run needs them; nobody can write them.",
         "issue 7.3",
     ),
+    "skill:fork": Requirement(
+        "A skill with `context: fork` is carried out by a subagent; its last words are the result.",
+        "tools 15",
+    ),
     "skill:grants": Requirement(
         "What a tenant's skill allows counts as approved once it is loaded, on every host; "
         "deny rules beat it.",

@@ -10,6 +10,7 @@ from app.agent.carried import Carrier
 from app.agent.command import COMMAND, COMMAND_NOTICE, COMMAND_SAID, EXPANDED
 from app.agent.conversation import said_so_far
 from app.agent.hook_memory import HOOK
+from app.agent.run_info import memory_of
 from app.agent.shortened import blocks_of, clear, put_summary
 from app.agent.sound import sendable
 from app.agent.structured import NO_CALL, OUTPUT_FACT, raw_input
@@ -40,7 +41,7 @@ from app.domain.messages import (
 )
 from app.domain.model import ContextMessage
 from app.domain.notices import RateLimitEvent, StatusMessage
-from app.domain.tools import ToolFacts, ToolMemory
+from app.domain.tools import ToolFacts
 
 if TYPE_CHECKING:
     from app.agent.state import LoopState
@@ -190,7 +191,7 @@ class Draft:
             self.run.of_thread(launched),
             briefing=self.briefing,
             head=opening_blocks(self.briefing),
-            memory=ToolMemory(cwd=self.memory.cwd),
+            memory=memory_of(launched, self.memory.cwd),
             has_started=True,
         )
 

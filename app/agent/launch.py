@@ -1,11 +1,12 @@
 """What a new subagent is given: its kind, model, tools and limits, never more than its parent."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from app.agent.effects import Effects
 from app.agent.state import LoopState
-from app.agent.thread_facts import WISH
+from app.agent.thread_facts import GRANTED, WISH
 from app.domain.agents import (
     AGENT_ALIAS,
     AGENT_TOOL,
@@ -16,7 +17,7 @@ from app.domain.agents import (
 )
 from app.domain.permissions import stricter
 from app.domain.subagent_stats import Refusal, Wish
-from app.domain.tools import ToolCall
+from app.domain.tools import Fork, ToolCall
 from app.domain.usage import Usage
 
 BUDGET_TEXT = "Budget limit reached"
@@ -49,6 +50,8 @@ def launch_facts(call: ToolCall, state: LoopState, effects: Effects) -> dict[str
     asked, agents = AgentInput.model_validate(dict(call.input)), effects.agents
     name = asked.subagent_type or GENERAL
     definition = agents.definitions.get(name)
+    if not agents.definitions:
+        raise CannotLaunch("This run may begin no subagents.")
     if definition is None:
         known = ", ".join(agents.definitions)
         raise CannotLaunch(f"There is no agent of the type {name!r}. There are: {known}")
@@ -71,6 +74,18 @@ def launch_facts(call: ToolCall, state: LoopState, effects: Effects) -> dict[str
         "window": effects.models.limits(model).context_window,
         "options": _options(model, asked, definition, state, effects),
     }
+
+
+def forked(call: ToolCall, fork: Fork) -> tuple[ToolCall, Mapping[str, Any]]:
+    """Give a call that begins the subagent of a fork, and what its facts hold beside."""
+    asked = AgentInput(
+        description=f"Skill {fork.skill}",
+        prompt=fork.prompt,
+        subagent_type=fork.kind,
+        run_in_background=False,
+    )
+    facts = {"skill": fork.skill, GRANTED: dict(fork.granted)}
+    return replace(call, input=asked.model_dump(exclude_none=True)), facts
 
 
 def is_too_deep(call: ToolCall, state: LoopState, effects: Effects) -> bool:

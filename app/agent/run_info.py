@@ -5,8 +5,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from app.agent.retries import RetryRules
+from app.agent.thread_facts import GRANTED
 from app.compaction.window import Window
 from app.domain.options import AgentOptions
+from app.domain.tools import ToolMemory
 
 OF_THE_RUN = frozenset(
     {"Setup", "SessionStart", "SessionEnd", "UserPromptSubmit", "Stop", "StopFailure"}
@@ -30,6 +32,8 @@ class Thread:
     """What it is offered, of its parent's tools."""
     parent_agent_id: str | None = None
     """The subagent that began it; None for the main conversation."""
+    skill: str | None = None
+    """The skill that it carries out, where a call of Skill began it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,12 @@ class RunInfo:
             hooks=self.hooks - OF_THE_RUN,
             thread=thread_of(launched),
         )
+
+
+def memory_of(launched: Mapping[str, Any], cwd: str | None) -> ToolMemory:
+    """Give what a subagent's tools know as it begins, by the facts of its start."""
+    granted = launched.get(GRANTED) or {}
+    return ToolMemory(cwd, granted={name: tuple(rules) for name, rules in granted.items()})
 
 
 def thread_of(launched: Mapping[str, Any]) -> Thread:

@@ -123,7 +123,7 @@ class Spawned:
 
     batch: Batch = Batch()
     """Its last words, and that it has ended: to be stored with the result."""
-    result: ToolResult | None = None
+    result: ToolResult = ToolResult("")
     """Of the call."""
     limit: Refusal | None = None
     """The limit that is the reason where there is no subagent."""
@@ -140,6 +140,8 @@ class Spawn:
     """Its parent's."""
     tree: Tree
     hand_over: HandOver
+    forked: Mapping[str, Any] = field(default_factory=dict)
+    """Facts of its start that a fork adds."""
 
     async def run(self) -> Spawned:
         """Begin the subagent, or go on with it; give what came of it."""
@@ -152,7 +154,7 @@ class Spawn:
             return Spawned(result=ToolResult(str(why), is_error=True), limit=why.limit)
 
     async def _begin(self) -> Spawned:
-        facts = launch_facts(self.call, self.state, self.effects)
+        facts = {**launch_facts(self.call, self.state, self.effects), **self.forked}
         async with self.tree.place(facts["depth"]):
             if self.tree.is_over_budget:
                 raise CannotLaunch(BUDGET_TEXT, "budget")

@@ -16,6 +16,9 @@ REFUSED = "refused"
 WISH = "wish"
 """Among what a subagent is launched with: what its call said of whether it is waited for."""
 
+GRANTED = "granted"
+"""Among those too: rules that count as approved, by the skill that brings them."""
+
 
 def own_facts(facts: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Give a row's facts as they stand in its own thread."""

@@ -4,7 +4,7 @@ Neighbouring read-only calls run together, so do neighbouring subagents; all oth
 order (decisions B10). Closing the step stops its calls and waits for them.
 """
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from itertools import groupby
@@ -20,7 +20,7 @@ from app.agent.events import budget_warnings, files_changed
 from app.agent.hook_memory import hook_facts
 from app.agent.hook_points import hooked, with_hook
 from app.agent.launch import BUDGET_TEXT as SPENT_TEXT
-from app.agent.launch import is_too_deep
+from app.agent.launch import forked, is_too_deep
 from app.agent.narrowed import no_such_tool
 from app.agent.offer import on_offer, unsent_hint
 from app.agent.result_batch import denial_of, plain_usd
@@ -157,10 +157,8 @@ async def carry_out(block: ToolUseBlock, calls: Calls) -> Done:
         call = replace(call, input=decision.updated_input)
     changed = await _begin(call, spec, state, effects)
     began_s = effects.clock.monotonic()
-    spawned = Spawned()
-    if spec.agents:
-        spawned = await Spawn(call, state, effects, calls.tree, calls.hand_over).run()
-    given = spawned.result or await effects.tools.call(call, state.memory)
+    spawned = await _made(call, spec, calls)
+    given = spawned.result
     if given.is_error:
         given = _hinted(given, spec, state, effects)
     result = await hooks.after(call, spec, given, began_s)
@@ -191,6 +189,20 @@ async def _begin(
     if not spec.can_repeat:
         await effects.desk.begins(call.id)
     return untold(await with_current_options(state, effects), effects)
+
+
+async def _made(call: ToolCall, spec: ToolSpec, calls: Calls) -> Spawned:
+    """Make a call: by its tool, or by a subagent, which a tool may ask for too."""
+    state, effects = calls.state, calls.effects
+    facts: Mapping[str, Any] = {}
+    if call.id in state.threads:
+        call = replace(call, input={"prompt": "", **call.input})  # that of a fork is not known here
+    elif not spec.agents:
+        given = await effects.tools.call(call, state.memory)
+        if given.fork is None:
+            return Spawned(result=given)
+        call, facts = forked(call, given.fork)
+    return await Spawn(call, state, effects, calls.tree, calls.hand_over, facts).run()
 
 
 def _stopped(
@@ -265,7 +277,8 @@ def _groups(calls: Sequence[ToolUseBlock], effects: Effects) -> Iterable[tuple[T
         spec = effects.tools.spec(call.name)
         if spec is not None and spec.agents:
             return "agents"
-        return "reads" if spec is not None and spec.read_only else None
+        is_shared = spec is not None and spec.read_only and not spec.may_fork
+        return "reads" if is_shared else None
 
     for together, group in groupby(calls, kind):
         if together:

@@ -55,6 +55,8 @@ class ToolSpec:
     tool's shape."""
     agents: tuple[str, ...] = ()
     """Kinds of subagents that it begins: the loop carries it out, by a conversation beside its own."""
+    may_fork: bool = False
+    """Whether it may hand a call to a subagent (`Fork`): such calls run alone."""
     needs_person: bool = False
     """Whether each call is put to a person, whatever rules and modes say."""
     source: ToolSource | None = None
@@ -219,6 +221,19 @@ class StoredOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class Fork:
+    """A task that a tool hands to a subagent: its last words are the call's result."""
+
+    skill: str
+    """Whose text the task is."""
+    prompt: str
+    kind: str | None = None
+    """Of subagent; None: the usual one."""
+    granted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Rules that count as approved in that conversation, by the skill that brings them."""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolResult:
     """The outcome of a call. A failing tool is a result, never an exception."""
 
@@ -237,3 +252,5 @@ class ToolResult:
     """Texts that the model is given behind the result, each as a message of its own."""
     stored: StoredOutput | None = None
     """Where all of it is, when `content` is only a part."""
+    fork: Fork | None = None
+    """What a subagent is to do first: what comes of it stands in place of this result."""

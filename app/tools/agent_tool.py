@@ -60,7 +60,12 @@ class _Input(AgentInput, ToolInput):
 def is_offered(options: AgentOptions) -> bool:
     """Whether a run may begin subagents."""
     is_wanted = options.tools is None or not _NAMES.isdisjoint(options.tools)
-    return is_wanted and _NAMES.isdisjoint(options.disallowed_tools)
+    return is_wanted and not is_forbidden(options)
+
+
+def is_forbidden(options: AgentOptions) -> bool:
+    """Whether a run may have none, whoever begins them."""
+    return not _NAMES.isdisjoint(options.disallowed_tools)
 
 
 def agent_spec(definitions: Mapping[str, AgentDefinition]) -> ToolSpec:

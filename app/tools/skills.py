@@ -49,6 +49,10 @@ class Skill:
     argument_hint: str | None = None
     allowed_tools: tuple[str, ...] = ()
     """Rules that count as approved once it is loaded. Only a tenant's own skills have them."""
+    is_forked: bool = False
+    """Whether a subagent carries it out (`context: fork`) when a model calls it."""
+    agent: str | None = None
+    """Which kind of subagent, if it says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +204,14 @@ def wording(skill: Skill) -> str:
 
 
 def _made(note: SkillNote, document: Document, folder: str) -> Skill:
-    return Skill(note, document.body.strip(), folder, document.text("argument-hint"))
+    return Skill(
+        note,
+        document.body.strip(),
+        folder,
+        document.text("argument-hint"),
+        is_forked=document.text("context") == "fork",
+        agent=document.text("agent"),
+    )
 
 
 def _description(document: Document) -> str:

@@ -116,6 +116,7 @@ def tool(
     told_defaults: Mapping[str, JsonValue] | None = None,
     is_internal: bool = False,
     needs_person: bool = False,
+    may_fork: bool = False,
     deferred: bool = False,
     words_of: Callable[[Mapping[str, Any]], str | None] | None = None,
     aliases: tuple[str, ...] = (),
@@ -137,6 +138,7 @@ def tool(
             told_defaults=told_defaults or {},
             is_internal=is_internal,
             needs_person=needs_person,
+            may_fork=may_fork,
             deferred=deferred,
             words_of=words_of,
         )

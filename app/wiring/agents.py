@@ -12,7 +12,7 @@ from app.providers.registry import DEMO_MODEL, ProviderSet, resolve_model
 from app.runs.run_agents import RunAgents
 from app.settings.settings import Settings
 from app.tools.agent_files import read_agents
-from app.tools.agent_tool import BUILT_IN, AgentToolbox, agent_spec, is_offered
+from app.tools.agent_tool import BUILT_IN, AgentToolbox, agent_spec, is_forbidden, is_offered
 from app.tools.workspace import Workspace
 
 
@@ -34,11 +34,15 @@ class AgentRules:
         """Whether a run may begin subagents."""
         return self.limits.depth > 0 and is_offered(options)
 
+    def may_begin(self, options: AgentOptions) -> bool:
+        """Whether a run may have subagents at all: skills begin them too."""
+        return self.limits.depth > 0 and not is_forbidden(options)
+
     def kinds(
         self, options: AgentOptions, workspace: Workspace | None
     ) -> Mapping[str, AgentDefinition]:
         """Give the kinds of subagents: the client's win over the workspace's, these over ours."""
-        if not self.are_offered(options):
+        if not self.may_begin(options):
             return {}
         sources = options.setting_sources
         is_read = sources is None or "project" in sources
@@ -56,7 +60,7 @@ class AgentRules:
     ) -> tuple[Toolbox, RunAgents]:
         """Give a run's tools, and what its subagents have. `own` and `theirs` are without Agent."""
         kinds = self.kinds(options, workspace)
-        if kinds:
+        if self.are_offered(options):
             own, theirs = AgentToolbox(own, kinds), AgentToolbox(theirs, kinds)
         return own, RunAgents(self.limits, kinds, theirs, self.find_model, make_place)
 

@@ -91,6 +91,37 @@ async def test_readers_see_what_subagents_do_and_find_all_of_it_in_their_transcr
         await check_session(database, session_id)
 
 
+@pytest.mark.requirement("skill:fork")
+async def test_a_tenants_skill_is_carried_out_by_a_subagent_with_what_it_allows(
+    service: Host,
+) -> None:
+    client = service.client
+    body = scripted(bash("touch made; ls"), {"text": "audited"}, text="Audit.")
+    head = "---\ncontext: fork\nallowed-tools: Bash(touch *)\n---\n"
+    upload = {"name": "audit", "files": {"SKILL.md": head + body}}
+    assert (await client.post("/v1/skills", json=upload)).status_code == 201
+    load = {"tool": "Skill", "input": {"skill": "audit"}}
+    steps = ([load, load], bash("touch other"), {"text": "fine"})
+    run = await start(client, scripted(*steps), tools=["Skill", "Bash"])
+    ended = await finished(client, run["id"])
+    transcript = await messages(client, run["session_id"])
+    forked = [m["tool_use_result"] for m in transcript if "commandName" in str(m)]
+    assert [(told["status"], told["result"]) for told in forked] == [("forked", "audited")] * 2
+    assert "Agent" not in told(transcript, "init")[0]["tools"]
+    # What it allows counts in its own conversation alone.
+    assert (ended["result"]["text"], ended["num_turns"]) == ("fine", 3)
+    (denial,) = transcript[-1]["permission_denials"]
+    assert denial["tool_input"] == {"command": "touch other"}
+    stats = transcript[-1]["subagent_stats"]
+    assert (stats["completed"], stats["by_type"]) == (2, {"general-purpose": 2})
+    assert len(await subagents(client, run["session_id"])) == 2
+    refused = await start(
+        client, scripted(load, {"text": "no"}), tools=["Skill"], disallowed_tools=["Agent"]
+    )
+    await finished(client, refused["id"])
+    assert "may begin no subagents" in str(await messages(client, refused["session_id"]))
+
+
 @pytest.mark.requirement("loop:subagent-cancel")
 async def test_a_cancel_ends_what_subagents_have_under_way(
     service: Host, database_url: str

@@ -9,6 +9,7 @@ import pytest
 
 from app.domain.options import SettingSource
 from app.domain.skills import SkillNote
+from app.domain.tools import Fork
 from app.tools.skills import MAX_DESCRIPTION_CHARS, MAX_NOTES, Shelf, Uploaded
 from tests.tools.desk import Desk, text_of
 from tests.tools.folder import Folder
@@ -144,6 +145,20 @@ async def test_a_skill_is_loaded_once_and_again_when_it_says_something_else(desk
     assert "already" in text_of(again)
     other = await desk.call("Skill", skill="count", args="lines b.txt")
     assert other.notes == (f"Files of the skill count are in {folder}\n\nCount lines in b.txt.",)
+
+
+@pytest.mark.requirement("skill:fork")
+async def test_one_that_wants_a_context_of_its_own_is_handed_to_a_subagent(desk: Desk) -> None:
+    head = "context: fork\nagent: Explore\nallowed-tools: Bash"
+    desk.put(f"{SKILLS}/audit/SKILL.md", f"---\n{head}\n---\nAudit $0.")
+    desk.put(".claude/commands/tidy.md", "---\ncontext: fork\n---\nTidy up.")
+    for _ in range(2):  # it is not in this conversation afterwards
+        result = await desk.call("Skill", skill="audit", args="a.txt")
+        folder = f"/workspace/{SKILLS}/audit"
+        prompt = f"Files of the skill audit are in {folder}\n\nAudit a.txt."
+        assert result.fork == Fork("audit", prompt, "Explore")  # a workspace grants nothing
+        assert (result.notes, result.facts.skills) == ((), {})
+    assert (await desk.call("Skill", skill="tidy")).fork == Fork("tidy", "Tidy up.")
 
 
 @pytest.mark.requirement("skill:load")

@@ -1,9 +1,9 @@
-"""Skill: load how a kind of work is done here. Spec: tools 15."""
+"""Skill: load how a kind of work is done here, or have a subagent do it. Spec: tools 15."""
 
 import difflib
 import hashlib
 
-from app.domain.tools import JsonValue, ToolFacts, ToolResult
+from app.domain.tools import Fork, JsonValue, ToolFacts, ToolResult
 from app.errors import ToolFailed
 from app.tools.paths import shown
 from app.tools.skills import Skill, told
@@ -21,10 +21,12 @@ class SkillInput(ToolInput):
     name="Skill",
     description=(
         "Load a skill: instructions for one kind of work, from the list that you were given. They "
-        "come after the result; follow them."
+        "come after the result; follow them. Some are carried out apart: then the result is what "
+        "came of it."
     ),
     input_model=SkillInput,
     read_only=True,
+    may_fork=True,
 )
 async def skill_tool(given: SkillInput, context: ToolContext) -> ToolResult:
     """Give the text of a skill, once."""
@@ -36,6 +38,9 @@ async def skill_tool(given: SkillInput, context: ToolContext) -> ToolResult:
     if not skill.note.for_model:
         raise ToolFailed(f"Only users can start {name}: it is not for you to load.", wrapped=True)
     text = told(skill, (given.args or "").strip())
+    if skill.is_forked:
+        granted = {name: skill.allowed_tools} if skill.allowed_tools else {}
+        return ToolResult("", fork=Fork(name, text, skill.agent, granted))
     digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
     known = context.memory.skills.get(name)
     done: dict[str, JsonValue] = {"success": True, "commandName": name}
