@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import asyncpg
 import orjson
@@ -21,6 +20,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from app.errors import ConfigError, Unavailable
+from app.store.connections import Connections
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Database:
     """The two pools. Made by `open_database`, which also closes them."""
 
     engine: AsyncEngine
-    raw: "asyncpg.Pool[asyncpg.Record]"
+    raw: Connections
     dsn: str
     """For connections of one's own (LISTEN)."""
 
@@ -129,7 +129,7 @@ async def open_database(dsn: str, *, pool_size: int, connect_s: float) -> AsyncI
         json_deserializer=orjson.loads,
         hide_parameters=True,  # errors are logged; prompts are not
     )
-    raw = await asyncpg.create_pool(
+    pool = await asyncpg.create_pool(
         dsn,
         min_size=1,
         max_size=pool_size,
@@ -138,26 +138,21 @@ async def open_database(dsn: str, *, pool_size: int, connect_s: float) -> AsyncI
         reset=_leave,
         server_settings=_SESSION,
     )
+    connections = Connections(pool, pool_size)
     try:
-        yield Database(engine, raw, dsn)
+        yield Database(engine, connections, dsn)
     finally:
         await engine.dispose()
-        await _close(raw)
+        await connections.close(_CLOSE_LIMIT_S)
 
 
+_CLOSE_LIMIT_S = 5.0
 _SESSION = {"idle_in_transaction_session_timeout": "15s"}
 """A host that is cut off must not hold a session's row lock until TCP gives up."""
 
 
 async def _leave(connection: object) -> None:
     """Leave a connection as it is: no statement of ours changes its session."""
-
-
-async def _close(pool: Any) -> None:  # noqa: ANN401 - asyncpg's pool is generic over its record
-    try:
-        await asyncio.wait_for(pool.close(), 5)
-    except TimeoutError:
-        pool.terminate()
 
 
 async def _wait_for_server(dsn: str, connect_s: float) -> None:

@@ -258,5 +258,4 @@ async def test_streams_that_are_opened_and_closed_leave_nothing_behind(stage: St
         await asyncio.gather(*(open_and_close(n) for n in range(start, start + 20)))
     await until(lambda: not hub._topics and not stage.host.server.server_state.tasks)
     await until(lambda: len(asyncio.all_tasks()) <= tasks)
-    pool = stage.host.service.database.raw
-    await until(lambda: pool.get_idle_size() == pool.get_size())
+    await until(lambda: not stage.host.service.database.raw.in_use)

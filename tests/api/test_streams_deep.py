@@ -342,8 +342,7 @@ async def test_five_hundred_streams_that_come_and_go_leave_nothing_behind(stage:
     assert hub.relayed == {}
     assert hub.elsewhere is not None
     assert hub.elsewhere._mirrors == {}  # type: ignore[attr-defined]
-    pool = stage.host.service.database.raw
-    await until(lambda: pool.get_idle_size() == pool.get_size())
+    await until(lambda: not stage.host.service.database.raw.in_use)
 
 
 async def test_a_response_that_is_never_served_holds_nothing(stage: Stage) -> None:
