@@ -27,11 +27,12 @@ from app.domain.runs import Outcome
 from app.errors import LeaseLost
 from app.store.engine import Database
 from app.store.leases import Lease
+from app.store.relations import Relation, shape
 from app.store.rows import (
     Row,
-    columns,
-    ledger_columns,
+    ledger_values,
     new_rows,
+    row_values,
     service_body,
     stored_rows,
 )
@@ -65,28 +66,28 @@ async def append(
     now = datetime.now(UTC)
     new = new_rows(batch, lease.session_id, lease.run_id, now, first=first)
     sql = _append_sql(
-        has_ledger=bool(batch.ledger),
+        rows=shape(new),
+        ledger=shape(batch.ledger),
         has_consumed=bool(batch.consumed),
         is_last=batch.outcome is not None,
         keeps_session=keeps_session,
         has_audit=any(row.audit for row in new),
     )
-    arguments = [lease.tenant_id, lease.session_id, lease.epoch, lease.run_id, *columns(new)]
+    values = [lease.tenant_id, lease.session_id, lease.epoch, lease.run_id, len(new)]
+    values += _ROWS.arguments([row_values(row) for row in new])
     if batch.ledger:
-        arguments += ledger_columns(batch.ledger)
+        values += _SPENT.arguments([ledger_values(row) for row in batch.ledger])
     if batch.consumed:
-        arguments += [list(batch.consumed), batch.steered]
+        values += [list(batch.consumed), batch.steered]
     if batch.outcome is not None:
-        arguments += _outcome_values(batch.outcome)
-    if any(row.audit for row in new):
-        arguments.append([row.audit for row in new])
-    fenced = await database.raw.fetchrow(sql, *arguments)
+        values += _outcome_values(batch.outcome)
+    fenced = await database.raw.fetchrow(sql, *values)
     last_seq: int | None = fenced["last_seq"] if fenced else None
     if fenced and fenced["pending_steers"] and on_mail:
         on_mail()
     left: list[Row] = []
     if last_seq is None and batch.outcome is not None:
-        last_seq, left = await _end_with_mail(database, lease, sql, arguments)
+        last_seq, left = await _end_with_mail(database, lease, sql, values)
     if last_seq is None:
         raise LeaseLost(f"session {lease.session_id} has another owner than epoch {lease.epoch}")
     rows = stored_rows(new, lease.run_id, last_seq, now)
@@ -94,7 +95,7 @@ async def append(
 
 
 async def _end_with_mail(
-    database: Database, lease: Lease, sql: str, arguments: Sequence[object]
+    database: Database, lease: Lease, sql: str, values: Sequence[object]
 ) -> tuple[int, list[Row]]:
     """End a run into which prompts were sent that it did not take: each gets a run of its own.
 
@@ -108,7 +109,7 @@ async def _end_with_mail(
             lease.session_id,
             lease.epoch,
         )
-        last_seq: int | None = await connection.fetchval(sql, *arguments)
+        last_seq: int | None = await connection.fetchval(sql, *values)
         if last_seq is None:
             raise LeaseLost(f"session {lease.session_id} is not held at epoch {lease.epoch}")
         late = await connection.fetch(
@@ -179,57 +180,74 @@ async def was_stored(database: Database, lease: Lease, *, after: int) -> bool:
 
 # -- the statement ----------------------------------------------------------------------------
 
+_ROWS = Relation(
+    "n",
+    (
+        *(("kind", "text"), ("type", "text"), ("subtype", "text"), ("uuid", "text")),
+        *(("parent", "text"), ("body", "text"), ("facts", "text"), ("audit", "text")),
+    ),
+)
+_SPENT = Relation(
+    "spent",
+    (
+        *(("thread", "text"), ("purpose", "text"), ("model", "text"), ("request_id", "text")),
+        *(("http_status", "int"), ("input_tokens", "bigint"), ("output_tokens", "bigint")),
+        *(("cache_read_tokens", "bigint"), ("cache_write_5m_tokens", "bigint")),
+        *(("cache_write_1h_tokens", "bigint"), ("thinking_tokens", "bigint")),
+        *(("web_search_requests", "bigint"), ("cost_usd", "numeric"), ("is_estimated", "bool")),
+        ("duration_ms", "int"),
+    ),
+)
 _FENCE = """
-WITH f AS (
-  UPDATE sessions SET last_seq = last_seq + cardinality($5::text[]), updated_at = clock_timestamp()
-    {changes}
+f AS (
+  UPDATE sessions SET last_seq = last_seq + $5::int, updated_at = clock_timestamp() {changes}
   WHERE tenant_id = $1 AND id = $2 AND epoch = $3 AND owner IS NOT NULL {condition}
   RETURNING last_seq, pending_steers),
 j AS (
   INSERT INTO journal (tenant_id, session_id, seq, run_id, kind, type, subtype, uuid,
                        parent_tool_use_id, body, facts)
-  SELECT $1, $2, f.last_seq - cardinality($5::text[]) + o, $4, k, t, s, u, p, b, x
-  FROM f, unnest($5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
-                 $11::text[]) WITH ORDINALITY AS n(k, t, s, u, p, b, x, o))"""
-
-
+  SELECT $1, $2, f.last_seq - $5::int + n.o, $4, n.kind, n.type, n.subtype, n.uuid, n.parent,
+    n.body, n.facts
+  FROM f, n)"""
 _LEDGER = """,
 l AS (
   INSERT INTO ledger (tenant_id, session_id, run_id, thread, purpose, model, request_id,
     http_status, input_tokens, output_tokens, cache_read_tokens, cache_write_5m_tokens,
     cache_write_1h_tokens, thinking_tokens, web_search_requests, cost_usd, is_estimated,
     duration_ms)
-  SELECT $1, $2, $4, n.* FROM f, unnest($12::text[], $13::text[], $14::text[], $15::text[],
-    $16::int[], $17::bigint[], $18::bigint[], $19::bigint[], $20::bigint[], $21::bigint[],
-    $22::bigint[], $23::bigint[], $24::numeric[], $25::bool[], $26::int[]) AS n)"""
-
-
+  SELECT $1, $2, $4, thread, purpose, model, request_id, http_status, input_tokens, output_tokens,
+    cache_read_tokens, cache_write_5m_tokens, cache_write_1h_tokens, thinking_tokens,
+    web_search_requests, cost_usd, is_estimated, duration_ms
+  FROM f, spent)"""
 _AUDIT = """,
 a AS (
   INSERT INTO audit (tenant_id, session_id, seq, run_id, body)
-  SELECT $1, $2, f.last_seq - cardinality($5::text[]) + o, $4, b
-  FROM f, unnest(${notes}::text[]) WITH ORDINALITY AS n(b, o) WHERE b IS NOT NULL)"""
+  SELECT $1, $2, f.last_seq - $5::int + n.o, $4, n.audit FROM f, n WHERE n.audit IS NOT NULL)"""
 
 
 @cache
 def _append_sql(
     *,
-    has_ledger: bool,
+    rows: int,
+    ledger: int,
     has_consumed: bool,
     is_last: bool,
-    keeps_session: bool = False,
-    has_audit: bool = False,
+    keeps_session: bool,
+    has_audit: bool,
 ) -> str:
-    """Build the statement; arguments beyond the first eleven follow in this order."""
-    next_argument = 12
+    """Build the statement. Arguments beyond the first five: rows, ledger, and the rest in order."""
+    next_argument = 6
+    given = [f"n AS (SELECT * FROM {_ROWS.sql(rows, next_argument)})"]
+    next_argument += _ROWS.arity(rows)
     fence_changes = ""
     parts: list[str] = []
     changes: list[str] = []
-    if has_ledger:
+    if ledger:
+        given.append(f"spent AS (SELECT * FROM {_SPENT.sql(ledger, next_argument)})")
+        next_argument += _SPENT.arity(ledger)
         fence_changes += _SESSION_COST
         parts.append(_LEDGER)
         changes += _RUN_SUMS
-        next_argument += 15
     if has_consumed:
         fence_changes += (
             f", pending_steers = greatest(0, pending_steers - ${next_argument + 1}::int)"
@@ -247,9 +265,8 @@ i AS (UPDATE inbox SET consumed_seq = f.last_seq FROM f
         changes += [f"{c} = ${next_argument + i}" for i, c in enumerate(_OUTCOME_COLUMNS)]
         changes += ["status = 'finished'", "finished_at = clock_timestamp()"]
         changes += ["last_seq = f.last_seq"]
-        next_argument += len(_OUTCOME_COLUMNS)
     if has_audit:
-        parts.append(_AUDIT.format(notes=next_argument))
+        parts.append(_AUDIT)
     if changes:
         parts.append(
             f""",
@@ -258,21 +275,20 @@ r AS (UPDATE runs SET {", ".join(changes)} FROM f WHERE tenant_id = $1 AND id = 
     # A run ends only when it has taken in every prompt that was sent into it (ADR 10).
     condition = "AND pending_steers = 0" if is_last else ""
     fence = _FENCE.format(changes=fence_changes, condition=condition)
-    return "".join([fence, *parts, "\nSELECT last_seq, pending_steers FROM f"])
+    head = f"WITH {', '.join(given)},"
+    return "".join([head, fence, *parts, "\nSELECT last_seq, pending_steers FROM f"])
 
 
-_SESSION_COST = ", cost_usd = cost_usd + (SELECT coalesce(sum(c), 0) FROM unnest($24::numeric[]) c)"
-
-
+_SESSION_COST = ", cost_usd = cost_usd + (SELECT coalesce(sum(spent.cost_usd), 0) FROM spent)"
 _RUN_SUMS = [
-    "input_tokens = input_tokens + (SELECT sum(c) FROM unnest($17::bigint[]) c)",
-    "output_tokens = output_tokens + (SELECT sum(c) FROM unnest($18::bigint[]) c)",
-    "cache_read_tokens = cache_read_tokens + (SELECT sum(c) FROM unnest($19::bigint[]) c)",
+    "input_tokens = input_tokens + (SELECT sum(spent.input_tokens) FROM spent)",
+    "output_tokens = output_tokens + (SELECT sum(spent.output_tokens) FROM spent)",
+    "cache_read_tokens = cache_read_tokens + (SELECT sum(spent.cache_read_tokens) FROM spent)",
     """cache_write_tokens = cache_write_tokens
-         + (SELECT sum(a + b) FROM unnest($20::bigint[], $21::bigint[]) c(a, b))""",
-    "cost_usd = cost_usd + (SELECT coalesce(sum(c), 0) FROM unnest($24::numeric[]) c)",
-    """is_estimated = is_estimated OR array_position($25::bool[], true) IS NOT NULL
-         OR array_position($24::numeric[], NULL) IS NOT NULL""",
+         + (SELECT sum(spent.cache_write_5m_tokens + spent.cache_write_1h_tokens) FROM spent)""",
+    "cost_usd = cost_usd + (SELECT coalesce(sum(spent.cost_usd), 0) FROM spent)",
+    """is_estimated = is_estimated
+         OR (SELECT bool_or(spent.is_estimated OR spent.cost_usd IS NULL) FROM spent)""",
 ]
 
 

@@ -102,39 +102,37 @@ def stored_rows(new: Sequence[NewRow], run_id: str, last_seq: int, now: datetime
     ]
 
 
+def row_values(row: NewRow) -> tuple[str | None, ...]:
+    """Give a row as values in the order of its fields."""
+    return (
+        *(row.kind, row.type, row.subtype, row.uuid, row.parent, row.body, row.facts),
+        row.audit,
+    )
+
+
+def ledger_values(row: LedgerRow) -> tuple[Any, ...]:
+    """Give a ledger row as values, in the order of the table's columns."""
+    usage = row.usage
+    return (
+        *(row.thread, row.purpose, row.model, row.request_id, row.http_status),
+        *(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens),
+        *(usage.cache_write_5m_tokens, usage.cache_write_1h_tokens, usage.thinking_tokens),
+        *(usage.web_search_requests, row.cost_usd, row.estimated, row.duration_ms),
+    )
+
+
 def columns(rows: Sequence[NewRow]) -> list[object]:
-    """Give rows as the arrays that the inserting statements unnest."""
-    return [
-        [row.kind for row in rows],
-        [row.type for row in rows],
-        [row.subtype for row in rows],
-        [row.uuid for row in rows],
-        [row.parent for row in rows],
-        [row.body for row in rows],
-        [row.facts for row in rows],
-    ]
+    """Give rows as the arrays that statements of many rows unnest; the audit is left out."""
+    return _arrays([row_values(row)[:-1] for row in rows], 7)
 
 
 def ledger_columns(rows: Sequence[LedgerRow]) -> list[object]:
-    """Give ledger rows as the arrays that the inserting statements unnest."""
-    columns: list[list[Any]] = [
-        [row.thread for row in rows],
-        [row.purpose for row in rows],
-        [row.model for row in rows],
-        [row.request_id for row in rows],
-        [row.http_status for row in rows],
-        [row.usage.input_tokens for row in rows],
-        [row.usage.output_tokens for row in rows],
-        [row.usage.cache_read_tokens for row in rows],
-        [row.usage.cache_write_5m_tokens for row in rows],
-        [row.usage.cache_write_1h_tokens for row in rows],
-        [row.usage.thinking_tokens for row in rows],
-        [row.usage.web_search_requests for row in rows],
-        [row.cost_usd for row in rows],
-        [row.estimated for row in rows],
-        [row.duration_ms for row in rows],
-    ]
-    return list(columns)
+    """Give ledger rows as the arrays that statements of many rows unnest."""
+    return _arrays([ledger_values(row) for row in rows], 15)
+
+
+def _arrays(rows: Sequence[Sequence[Any]], width: int) -> list[object]:
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
 
 
 def message_row(entry: Entry) -> NewRow:

@@ -368,3 +368,35 @@ async def test_that_a_cancel_was_asked_for_is_not_taken_for_an_append_of_the_own
     (row,) = await append(database, claim.lease, Batch((note(claim),)))
     assert row.seq == seq + 1
     assert await was_stored(database, claim.lease, after=claim.last_seq)
+
+
+@pytest.mark.parametrize("count", [0, 1, 8, 9, 30])
+async def test_few_rows_and_many_are_stored_alike(database: Database, count: int) -> None:
+    claim = await begun(database)
+    spent = LedgerRow("m", Usage(input_tokens=3, cache_write_1h_tokens=2), Decimal("0.25"))
+    entries = tuple(
+        replace(note(claim, f"text {n}", {"n": n}), audit={"n": n} if n % 2 else None)
+        for n in range(count)
+    )
+    written = await append(database, claim.lease, Batch(entries, (spent,) * max(count, 1)))
+    assert [row.body for row in written] == [entry.body.decode() for entry in entries]
+    stored = await rows(
+        database,
+        """SELECT j.seq, j.body, j.facts, a.body AS audit FROM journal j LEFT JOIN audit a
+             USING (tenant_id, session_id, seq)
+           WHERE session_id = $1 AND seq > $2 ORDER BY seq""",
+        claim.lease.session_id,
+        claim.last_seq,
+    )
+    assert [row["seq"] for row in stored] == [row.seq for row in written]
+    assert [row["body"] for row in stored] == [row.body for row in written]
+    assert [orjson.loads(row["facts"])["n"] for row in stored] == list(range(count))
+    audits = [row["audit"] and orjson.loads(row["audit"])["n"] for row in stored]
+    assert audits == [n if n % 2 else None for n in range(count)]
+    (run,) = await rows(database, "SELECT * FROM runs WHERE id = $1", claim.lease.run_id)
+    assert (run["input_tokens"], run["cache_write_tokens"]) == (
+        3 * max(count, 1),
+        2 * max(count, 1),
+    )
+    assert run["cost_usd"] == Decimal("0.25") * max(count, 1)
+    assert not run["is_estimated"]
