@@ -1,6 +1,7 @@
 """Live reading: whatever is lost, late or doubled on the way, readers get the journal."""
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -103,19 +104,22 @@ async def read_with_cuts(
     while not (last_seq.done() and cursor >= last_seq.result()):
         hub, patience = chance.choice(hubs), chance.randint(1, 12)
         lists = follow(hub, claim, cursor, previews=chance.random() < 0.5)
+        # All may have come before it is known that it was all: then nothing more comes.
         async with aclosing(lists):
-            async for items in lists:
-                for item in items:
-                    if isinstance(item, Framed):
-                        got.append((item.row.seq, item.row.body))
-                        cursor = item.row.seq
-                    patience -= 1
-                    if patience == 0:
-                        break
-                if patience <= 0 or (last_seq.done() and cursor >= last_seq.result()):
-                    break
-                if chance.random() < 0.2:
-                    await asyncio.sleep(chance.uniform(0, 0.02))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    async for items in lists:
+                        for item in items:
+                            if isinstance(item, Framed):
+                                got.append((item.row.seq, item.row.body))
+                                cursor = item.row.seq
+                            patience -= 1
+                            if patience == 0:
+                                break
+                        if patience <= 0 or (last_seq.done() and cursor >= last_seq.result()):
+                            break
+                        if chance.random() < 0.2:
+                            await asyncio.sleep(chance.uniform(0, 0.02))
     return got
 
 
