@@ -87,8 +87,15 @@ class Command(Protocol):
         """Give what it has printed so far; the exit code means nothing yet."""
         ...
 
+    def make_spool(self) -> None:
+        """See to it that the spool's file is there and whole.
+
+        Raises what its `open` does, and `ToolFailed` when it cannot be written on.
+        """
+        ...
+
     def spool_all(self) -> None:
-        """From now on keep its output in the spool's file alone. Raises what its `open` does."""
+        """From now on keep its output in the spool's file alone. Raises as `make_spool` does."""
         ...
 
     async def finish(self, *, timed_out: bool = False, last_words: bytes = b"") -> Finished:

@@ -52,16 +52,23 @@ class SpoolFile:
         self.after_bytes = spool.after_bytes
         self._open = spool.open
         self._fd = -1
-        self._is_asked = False
         self.is_whole = False
+        self.refusal: OSError | ToolFailed | None = None
+        """Why there is no file, or no whole one."""
 
     def begin(self, so_far: bytes) -> None:
-        """Make the file. Raises what the spool's `open` raises."""
-        if not self._is_asked:
-            self._is_asked = True
+        """Make the file. Raises what the spool's `open` raises, and why a file is not whole."""
+        if self.refusal is not None:
+            raise self.refusal
+        if self.is_whole:
+            return
+        try:
             self._fd = self._open()
-            self.is_whole = True
-            self.add(so_far)
+        except (OSError, ToolFailed) as refusal:
+            self.refusal = refusal
+            raise
+        self.is_whole = True
+        self.add(so_far)
 
     def add(self, data: bytes) -> None:
         """Write, once the file is there. A write that fails ends it: half a file says so."""
@@ -72,6 +79,7 @@ class SpoolFile:
         except OSError as error:
             logger.warning("A command's output cannot be stored: %s", error.strerror)
             self.is_whole = False
+            self.refusal = ToolFailed(f"The command's output cannot be stored: {error.strerror}.")
             self.close()
 
     def close(self) -> None:
@@ -125,10 +133,15 @@ class Drain:
     def is_spooled(self) -> bool:
         return self._file is not None and self._file.is_whole
 
-    def spool_all(self) -> None:
-        """Keep all in the spool's file, and nothing here. Raises what its `open` does."""
+    def make_spool(self) -> None:
+        """Make the spool's file, unless it is there. Raises as `SpoolFile.begin` does."""
         if self._file is not None:
             self._file.begin(self.kept.kept()[0])
+
+    def spool_all(self) -> None:
+        """Keep all in the spool's file, and nothing here. Raises as `make_spool` does."""
+        if self._file is not None:
+            self.make_spool()
             self._is_kept = False
             self.kept.drop()
 
@@ -136,7 +149,7 @@ class Drain:
         file = self._file
         if file is None:
             return
-        if self.kept.total + len(data) > file.after_bytes:
+        if file.refusal is None and self.kept.total + len(data) > file.after_bytes:
             try:
                 file.begin(self.kept.kept()[0])  # nothing is cut yet
             except (OSError, ToolFailed) as error:

@@ -103,6 +103,9 @@ class Child:
         """Wait, after `kill`, until nothing of the tree is left."""
         await self.exited()
 
+    def make_spool(self) -> None:
+        self._out.make_spool()
+
     def spool_all(self) -> None:
         self._out.spool_all()
 

@@ -158,11 +158,12 @@ def new_task_id() -> str:
 
 def _end(finished: Finished, life_s: float) -> TaskEnd:
     now = time.time()
+    lost = "" if finished.is_spooled else "Its output could not be stored whole."
     if finished.timed_out:
-        hint = "If it needs longer, start it again with a longer timeout."
+        hint = f"If it needs longer, start it again with a longer timeout. {lost}".rstrip()
         return TaskEnd("killed", f"was stopped after {life_s:g} s, its time limit", now, hint)
     if finished.flooded:
         limit = Limits().output_bytes
-        return TaskEnd("failed", f"was stopped: it printed over {limit:,} bytes", now)
+        return TaskEnd("failed", f"was stopped: it printed over {limit:,} bytes", now, lost)
     how = f"ended with exit code {finished.exit_code}"
-    return TaskEnd("failed" if finished.exit_code else "completed", how, now)
+    return TaskEnd("failed" if finished.exit_code else "completed", how, now, lost)

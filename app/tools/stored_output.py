@@ -18,9 +18,14 @@ from app.tools.workspace import Workspace
 
 MAX_CHARS = 30_000
 """Of a command's output in a result; and of all text in the structured form of a stored one."""
+MOST_STORED_BYTES = 2 * 1024**3
+"""Of the outputs that a session keeps on a host, together."""
+MOST_STORED = 5_000
+"""How many there may be."""
 PREVIEW_BYTES = 2_000
 _FAILURE_PART = 5_000
 """Characters of a long failure that are shown: so many from its beginning, and from its end."""
+_FOLDER = "treadle"
 _UNITS = ("KB", "MB", "GB")
 
 
@@ -59,7 +64,7 @@ async def store(whole: bytes, path: str, workspace: Workspace) -> StoredOutput |
     The folder is the agent's own: anything may stand in the way.
     """
     try:
-        fd = workspace.create(path)
+        fd = new_output(path, workspace, room_bytes=len(whole))
     except (OSError, ToolFailed):
         return None
 
@@ -74,9 +79,30 @@ async def store(whole: bytes, path: str, workspace: Workspace) -> StoredOutput |
     return await compute(write, size_bytes=len(whole))
 
 
+def new_output(path: str, workspace: Workspace, *, room_bytes: int) -> int:
+    """Make the file of an output; gives a descriptor, which the caller closes.
+
+    `room_bytes` is what may still be written, to this file and to others. Raises `ToolFailed` when
+    the session keeps as much as it may.
+    """
+    check_stored(workspace, room_bytes=room_bytes)
+    return workspace.create(path)
+
+
+def check_stored(workspace: Workspace, *, room_bytes: int) -> None:
+    """Raise `ToolFailed` when the outputs that a session keeps leave no room for so much."""
+    folder = f"{workspace.view.tmp}/{_FOLDER}"
+    count, size_bytes = workspace.usage(folder, MOST_STORED)
+    if count >= MOST_STORED or size_bytes + room_bytes > MOST_STORED_BYTES:
+        raise ToolFailed(
+            f"The session's quota of stored outputs is used up ({human_size(MOST_STORED_BYTES)}, "
+            f"{MOST_STORED:,} files). Remove what is no longer needed from {folder}."
+        )
+
+
 def output_path(tmp: str, name: str) -> str:
     """Give the path of a file for an output, below the session's folder for passing things."""
-    return f"{tmp}/treadle/{name}.txt"
+    return f"{tmp}/{_FOLDER}/{name}.txt"
 
 
 def preview(stored: StoredOutput, head: str) -> str:

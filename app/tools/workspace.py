@@ -133,6 +133,19 @@ class Workspace:
         finally:
             os.close(fd)
 
+    def usage(self, folder: str, most: int) -> tuple[int, int]:
+        """Count a folder's entries, `most` at most, and their bytes; nothing where there is no folder."""
+        try:
+            fd = self.open_folder(folder)
+        except (FileNotFoundError, ToolFailed):
+            return 0, 0
+        try:
+            with os.scandir(fd) as entries:
+                sizes = [_size_bytes(entry) for entry, _ in zip(entries, range(most), strict=False)]
+        finally:
+            os.close(fd)
+        return len(sizes), sum(sizes)
+
     # -- writing ------------------------------------------------------------------------------
 
     def write(self, path: str, data: bytes, *, replaces: Version | None) -> Version:
@@ -197,6 +210,13 @@ class Workspace:
             flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
             fd = self._roots[mount] = os.open(self.view.mounts[mount], flags)
         return fd
+
+
+def _size_bytes(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat(follow_symlinks=False).st_size
+    except FileNotFoundError:  # just removed
+        return 0
 
 
 def _identity(uid: int | None, gid: int | None) -> Identity | None:

@@ -2,6 +2,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -99,6 +100,35 @@ async def test_without_a_file_head_and_tail_are_kept() -> None:
     drain.close(b"[end]")
     assert not drain.is_spooled
     assert drain.kept.kept() == (bytes(20), 80)
+
+
+async def test_what_was_refused_a_file_once_cannot_go_on_in_one() -> None:
+    asked: list[int] = []
+
+    def refuse() -> int:
+        asked.append(1)
+        raise ToolFailed("the quota is used up")
+
+    out, drain = draining(refuse, after_bytes=10)
+    for _ in range(3):
+        os.write(out, bytes(100))
+        drain._read()
+    with pytest.raises(ToolFailed, match="the quota is used up"):
+        drain.spool_all()
+    assert drain.kept.kept()[1] == 280
+    os.close(out)
+    drain.close()
+    assert asked == [1]
+
+
+async def test_a_file_on_a_full_disk_cannot_be_gone_on_with() -> None:
+    out, drain = draining(lambda: os.open("/dev/full", os.O_WRONLY), after_bytes=10)
+    os.write(out, bytes(100))
+    drain._read()
+    with pytest.raises(ToolFailed, match="cannot be stored: No space left"):
+        drain.spool_all()
+    os.close(out)
+    drain.close()
 
 
 async def test_a_file_that_cannot_be_written_on_is_not_taken_for_whole() -> None:

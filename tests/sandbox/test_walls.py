@@ -10,6 +10,7 @@ import subprocess
 import pytest
 
 from app.sandbox.bubblewrap import BubblewrapSandbox
+from app.sandbox.driver import Channel, Limits
 from app.sandbox.seccomp import _DENIED
 from tests.sandbox.rooms import Rooms, printed, run
 
@@ -110,6 +111,26 @@ async def test_an_abstract_socket_of_the_host_is_out_of_reach(sandbox: Bubblewra
 async def test_there_is_only_a_loopback_interface(sandbox: BubblewrapSandbox) -> None:
     seen = await printed(sandbox, "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '")
     assert seen == "lo"
+
+
+async def test_a_program_that_serves_has_no_other_network_than_a_command(
+    sandbox: BubblewrapSandbox, rooms: Rooms
+) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        channel = Channel(theirs.fileno(), (rooms.folder,))
+        served = sandbox.start(
+            ["bash"],
+            cwd="/workspace",
+            limits=Limits(wall_s=30),
+            script=b"tail -n +3 /proc/net/dev | cut -d: -f1; wc -l </proc/net/route",
+            channel=channel,
+        )
+        try:
+            assert await served.ended(30)
+        finally:
+            await served.finish()
+        assert ours.recv(1000).split() == [b"lo", b"1"]
 
 
 async def test_no_descriptor_is_inherited(sandbox: BubblewrapSandbox, rooms: Rooms) -> None:

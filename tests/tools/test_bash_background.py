@@ -2,13 +2,16 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from app.domain.tasks import TaskEnd
+from app.domain.tasks import BackgroundTask, TaskEnd
+from app.sandbox.driver import Limits, Spool
 from app.tools import shells
 from app.tools.shells import MOST_COMMANDS, HostRoom, Shells
+from app.tools.stored_output import MOST_STORED, MOST_STORED_BYTES
 from tests.sandbox.rooms import Rooms, marked_sleep, processes, until
 from tests.tools.desk import Desk, text_of
 from tests.tools.test_walls_of_files import resident_bytes
@@ -135,6 +138,51 @@ async def test_a_flood_in_the_background_is_stopped_and_its_file_bounded(desk: D
     assert resident_bytes() - before < 20_000_000
     assert (end.status, "printed over" in end.how) == ("failed", True)
     assert 64 * 1024 * 1024 < len(desk.content_of(path)) < 70 * 1024 * 1024
+
+
+async def test_outputs_are_counted_in_a_quota_those_that_still_grow_whole(desk: Desk) -> None:
+    room_for = 3
+    task_id, path = await started(desk, "echo first")
+    await end_of(desk, task_id)
+    taken = desk.dirs.tmp / "treadle" / "taken"
+    with taken.open("wb") as file:
+        file.truncate(MOST_STORED_BYTES - room_for * Limits().output_bytes - 1_000_000)
+    command, _ = marked_sleep()
+    for _ in range(room_for):
+        await started(desk, command)
+    refused = await desk.call("Bash", command="touch ran", run_in_background=True)
+    assert refused.is_error is True
+    assert "quota of stored outputs is used up (2.0GB, 5,000 files)" in text_of(refused)
+    assert not (desk.dirs.ws / "ran").exists()
+    # In the foreground it runs, but what has printed much cannot go on in the background.
+    moved = await desk.call("Bash", command=f"seq 1 40000; {command}", timeout=1000)
+    assert moved.is_error is True
+    assert text_of(moved).startswith("Exit code 143\nThe command was stopped after 1 s")
+    assert "quota of stored outputs" in text_of(moved)
+    assert text_of(moved).endswith("\n40000")
+    assert len(desk.shells.running) == room_for
+    os.truncate(taken, MOST_STORED_BYTES)
+    long = text_of(await desk.call("Bash", command="seq 1 20000"))
+    assert "bytes of output are left out here …]" in long
+    taken.unlink()
+    await started(desk, "true")
+    assert desk.content_of(path) == b"first\n"
+
+
+async def test_there_is_a_bound_on_the_number_of_stored_outputs(desk: Desk) -> None:
+    await desk.bash(f"mkdir -p /tmp/treadle && cd /tmp/treadle && seq {MOST_STORED} | xargs touch")
+    refused = await desk.call("Bash", command="true", run_in_background=True)
+    assert "quota of stored outputs" in text_of(refused)
+
+
+async def test_output_that_could_not_be_stored_whole_is_told(desk: Desk) -> None:
+    full = Spool(lambda: os.open("/dev/full", os.O_WRONLY), after_bytes=10)
+    command = desk.sandbox.start(
+        ["head", "-c", "100000", "/dev/zero"], cwd="/workspace", limits=Limits(), spool=full
+    )
+    desk.shells.adopt(BackgroundTask("b1", "fill", "/tmp/full"), command, life_s=30)
+    end = await end_of(desk, "b1")
+    assert (end.status, end.hint) == ("completed", "Its output could not be stored whole.")
 
 
 async def test_there_is_a_bound_on_commands_in_the_background(desk: Desk) -> None:

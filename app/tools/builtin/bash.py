@@ -22,7 +22,7 @@ from app.tools.builtin.bash_output import (
 )
 from app.tools.builtin.bash_script import removes_the_workspace, script
 from app.tools.shells import DEFAULT_LIFE_S, LONGEST_LIFE_S, new_task_id, title_of
-from app.tools.stored_output import MAX_CHARS, output_path
+from app.tools.stored_output import MAX_CHARS, new_output, output_path
 from app.tools.tool import ToolContext, ToolInput, tool
 
 _DEFAULT_S = 120.0
@@ -70,16 +70,18 @@ async def bash_tool(bash: BashInput, context: ToolContext) -> ToolResult:
         return await _in_background(bash, task, context)
     wait_s = _seconds(bash.timeout, _DEFAULT_S, _LONGEST_S)
     command = _start(bash, task, context, life_s=wait_s + DEFAULT_LIFE_S)
+    stays = ""
     try:
         has_ended = await command.ended(wait_s)
-        if not has_ended and context.shells.has_room:
+        if not has_ended and not (stays := _why_not_on(command, context)):
             return _moved(task, command, context, wait_s)
     except BaseException:
         with suppress(ToolFailed):
             await command.finish()
         raise
     finished = await command.finish(timed_out=not has_ended)
-    return await answer(bash.command, finished, task, context, wait_s)
+    limit = f"The command was stopped after {wait_s:g} s, its time limit: {stays}"
+    return await answer(bash.command, finished, task, context, limit)
 
 
 def _check(bash: BashInput, context: ToolContext) -> None:
@@ -115,8 +117,14 @@ def _start(
         limits=Limits(wall_s=life_s, keep_bytes=2 * _SPOOLED_AFTER_BYTES),
         script=script(bash.command, context),
         merge_stderr=False,  # what is left of stderr is the script's own report
-        spool=Spool(lambda: context.workspace.create(task.output_file), _SPOOLED_AFTER_BYTES),
+        spool=Spool(lambda: _output(task, context), _SPOOLED_AFTER_BYTES),
     )
+
+
+def _output(task: BackgroundTask, context: ToolContext) -> int:
+    growing = 1 + len(context.shells.running)
+    room_bytes = growing * Limits().output_bytes
+    return new_output(task.output_file, context.workspace, room_bytes=room_bytes)
 
 
 async def _in_background(bash: BashInput, task: BackgroundTask, context: ToolContext) -> ToolResult:
@@ -131,6 +139,17 @@ async def _in_background(bash: BashInput, task: BackgroundTask, context: ToolCon
         raise
     context.shells.adopt(task, command, life_s=life_s)
     return background_answer(task, life_s)
+
+
+def _why_not_on(command: Command, context: ToolContext) -> str:
+    """Say why a command at its limit cannot go on in the background; nothing when it can."""
+    if not context.shells.has_room:
+        return "too many commands run in the background for it to go on there."
+    try:
+        command.make_spool()
+    except ToolFailed as refusal:
+        return f"it cannot go on in the background. {refusal.message}"
+    return ""
 
 
 def _moved(

@@ -64,16 +64,16 @@ class _Text:
 
 
 async def answer(
-    command: str, finished: Finished, task: BackgroundTask, context: ToolContext, wait_s: float
+    command: str, finished: Finished, task: BackgroundTask, context: ToolContext, limit: str
 ) -> ToolResult:
-    """Report a command that has ended."""
+    """Report a command that has ended; `limit` says what is to be said when its time was over."""
     text = _Text.of(finished)
     meaning = meaning_of_status_1(command) if finished.exit_code == 1 else None
     if finished.timed_out or finished.flooded or (finished.exit_code != 0 and meaning is None):
         stored = (
             None if len(text.head) <= _FAILURE_CHARS else await _stored(finished, task, context)
         )
-        failure = _failure(finished, text, stored, wait_s)
+        failure = _failure(finished, text, stored, limit)
         return ToolResult(failure, is_error=True, stored=stored)
     facts, note = await _facts(command, finished, context)
     stored = None if text.is_short else await _stored(finished, task, context)
@@ -145,13 +145,10 @@ def _structured(command: str, stdout: str, stderr: str) -> dict[str, Any]:
     }
 
 
-def _failure(finished: Finished, text: _Text, stored: StoredOutput | None, wait_s: float) -> str:
+def _failure(finished: Finished, text: _Text, stored: StoredOutput | None, limit: str) -> str:
     lines = [f"Exit code {_TIMED_OUT if finished.timed_out else finished.exit_code}"]
     if finished.timed_out:
-        lines.append(
-            f"The command was stopped after {wait_s:g} s, its time limit: too many commands run "
-            "in the background for it to go on there."
-        )
+        lines.append(limit)
     if finished.flooded:
         lines.append(f"The command was stopped: it printed over {Limits().output_bytes:,} bytes.")
     code = "\n".join(lines)

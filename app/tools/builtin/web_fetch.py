@@ -14,7 +14,7 @@ from app.domain.tools import ToolResult
 from app.errors import ToolFailed
 from app.tools.asking import answer_of
 from app.tools.pages import Page
-from app.tools.stored_output import output_path
+from app.tools.stored_output import check_stored, output_path
 from app.tools.tool import ToolContext, ToolInput, tool
 
 WINDOW_CHARS = 100_000
@@ -115,6 +115,7 @@ def _stored(page: Page, context: ToolContext) -> str:
     name = f"webfetch-{token_hex(4)}"
     path = output_path(context.workspace.view.tmp, name).removesuffix("txt")
     path += _ENDINGS.get(page.media_type, "bin")
+    check_stored(context.workspace, room_bytes=len(page.data))
     try:
         context.workspace.write(path, page.data, replaces=None)
     except FileNotFoundError as error:
