@@ -13,7 +13,8 @@ def replaced(result: ToolResult, spec: ToolSpec, output: JsonValue) -> ToolResul
     """Give the result with another output; None when that has not the shape of the tool's.
 
     A text or a list of content blocks is what the model reads. An object takes the place of the
-    tool's own object: the tool says how it reads in words, else the model is given its JSON.
+    tool's own object: the tool says how it reads in words. Else the model reads its `content`, where
+    that is a text or blocks (MCP servers' tools, subagents), and of any other object the JSON.
     """
     if isinstance(output, str):
         structured = output if isinstance(result.structured, str | None) else result.structured
@@ -28,6 +29,9 @@ def replaced(result: ToolResult, spec: ToolSpec, output: JsonValue) -> ToolResul
     own: Any = result.structured
     if not isinstance(own, Mapping) or not output.keys() >= own.keys():
         return None
+    content = output.get("content")
+    if isinstance(content, str) or (isinstance(content, list) and _are_texts(content)):
+        return replace(result, content=content, structured=output)
     return replace(result, content=orjson.dumps(output).decode(), structured=output)
 
 

@@ -302,6 +302,22 @@ async def test_an_output_of_another_shape_changes_nothing_and_is_warned_of() -> 
     assert (told["level"], told["tag"]) == ("warning", "hook_callback_failed")
 
 
+@pytest.mark.requirement("hooks:post-tool-use")
+@pytest.mark.parametrize("content", ["other", [{"type": "text", "text": "other"}]])
+async def test_of_an_object_with_content_the_model_reads_the_content(content: object) -> None:
+    async def structured(_asked: ToolCall, _memory: ToolMemory) -> ToolResult:
+        return ToolResult("own", structured={"content": "own", "structuredContent": {"n": 1}})
+
+    other: dict[str, object] = {"content": content, "structuredContent": {"n": 2}}
+    run = await played(
+        {"PostToolUse": [HookOutcome(updated_output=other)]},
+        [response(call("a")), DONE],
+        tools=ScriptedToolbox(run=structured),
+    )
+    assert run.told("tool_result")["message"]["content"][0]["content"] == content
+    assert run.told("tool_result")["tool_use_result"] == other
+
+
 # -- prompts ----------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from app.tools.builtin.changed_file import (
     patch_of,
     store,
 )
+from app.tools.builtin.output_words import edit_words
 from app.tools.builtin.replacing import Replaced, count_matches, replace
 from app.tools.encoding import Decoded
 from app.tools.open_file import compute
@@ -43,6 +44,7 @@ class EditInput(ToolInput):
         "It must occur once, so give enough of its surroundings, or set replace_all."
     ),
     input_model=EditInput,
+    words_of=edit_words,
     edits_files=True,
     told_defaults={"replace_all": False},
 )

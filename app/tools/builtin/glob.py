@@ -6,6 +6,7 @@ import time
 
 from app.domain.tools import ToolResult
 from app.tools.builtin.folders import existing_folder
+from app.tools.builtin.output_words import glob_words
 from app.tools.oldest import Oldest, oldest
 from app.tools.paths import one_line, relative
 from app.tools.ripgrep import arguments, check_argument, ripgrep, run_search
@@ -33,6 +34,7 @@ class GlobInput(ToolInput):
         "files, least recently changed first; hidden and ignored files are included."
     ),
     input_model=GlobInput,
+    words_of=glob_words,
     starts_process=True,
     read_only=True,
 )

@@ -17,6 +17,7 @@ from app.tools.builtin.grep_output import (
     visible,
     without_times,
 )
+from app.tools.builtin.output_words import grep_words
 from app.tools.open_file import compute
 from app.tools.paths import shown
 from app.tools.ripgrep import arguments, check_argument, run_search
@@ -78,6 +79,7 @@ class GrepInput(ToolInput):
         "left out too."
     ),
     input_model=GrepInput,
+    words_of=grep_words,
     starts_process=True,
     read_only=True,
     most_chars=_MOST_CHARS,

@@ -5,6 +5,7 @@ from typing import Literal
 
 from app.domain.tools import ToolResult
 from app.errors import ToolFailed
+from app.tools.builtin.output_words import read_words
 from app.tools.builtin.read_image import IMAGE_EXTENSIONS, looks_like_image, read_image
 from app.tools.builtin.read_notebook import read_notebook
 from app.tools.builtin.read_pdf import read_pdf
@@ -44,6 +45,7 @@ class ReadInput(ToolInput):
         "WebP), PDF documents and notebooks are shown as what they are. Folders cannot be read."
     ),
     input_model=ReadInput,
+    words_of=read_words,
     read_only=True,
     most_chars=None,
 )

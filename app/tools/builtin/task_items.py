@@ -15,6 +15,7 @@ from app.domain.work_items import (
     shown,
 )
 from app.errors import ToolFailed
+from app.tools.builtin.output_words import task_list_words, task_words
 from app.tools.paths import shown as shown_id
 from app.tools.tool import ToolContext, ToolInput, tool
 
@@ -79,6 +80,7 @@ class ListInput(ToolInput):
     name="TaskCreate",
     description="Puts a task on the list of this session. Use the list for work of several steps.",
     input_model=CreateInput,
+    words_of=task_words,
     is_internal=True,
 )
 async def task_create_tool(given: CreateInput, context: ToolContext) -> ToolResult:
@@ -133,6 +135,7 @@ async def task_update_tool(given: UpdateInput, context: ToolContext) -> ToolResu
     name="TaskList",
     description="Shows the tasks of this session, with their status and what they wait for.",
     input_model=ListInput,
+    words_of=task_list_words,
     read_only=True,
 )
 async def task_list_tool(_: ListInput, context: ToolContext) -> ToolResult:
@@ -157,6 +160,7 @@ async def task_list_tool(_: ListInput, context: ToolContext) -> ToolResult:
     name="TaskGet",
     description="Shows one task of this session, with its description.",
     input_model=GetInput,
+    words_of=task_words,
     read_only=True,
 )
 async def task_get_tool(given: GetInput, context: ToolContext) -> ToolResult:

@@ -13,6 +13,7 @@ from app.domain.model import SideRequest
 from app.domain.tools import ToolResult
 from app.errors import ToolFailed
 from app.tools.asking import answer_of
+from app.tools.builtin.output_words import fetch_words
 from app.tools.pages import Page
 from app.tools.stored_output import check_stored, output_path
 from app.tools.tool import ToolContext, ToolInput, tool
@@ -53,6 +54,7 @@ class WebFetchInput(ToolInput):
     name="WebFetch",
     description=_DESCRIPTION,
     input_model=WebFetchInput,
+    words_of=fetch_words,
     read_only=True,
     reaches_out=True,
     asks_model=True,

@@ -11,6 +11,7 @@ from app.domain.blocks import Block, TextBlock
 from app.domain.model import ModelResponse, SideRequest
 from app.domain.tools import JsonValue, ToolResult
 from app.errors import ToolFailed
+from app.tools.builtin.output_words import search_words
 from app.tools.tool import ToolContext, ToolInput, tool
 
 MAX_SEARCHES = 8
@@ -41,6 +42,7 @@ class WebSearchInput(ToolInput):
     name="WebSearch",
     description=_DESCRIPTION,
     input_model=WebSearchInput,
+    words_of=search_words,
     read_only=True,
     reaches_out=True,
     asks_model=True,

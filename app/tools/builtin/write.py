@@ -5,6 +5,7 @@ from typing import Any
 from app.domain.tools import ToolResult
 from app.errors import ToolFailed
 from app.tools.builtin.changed_file import Change, Present, load, original_of, store
+from app.tools.builtin.output_words import write_words
 from app.tools.encoding import Decoded
 from app.tools.open_file import compute
 from app.tools.paths import shown
@@ -25,6 +26,7 @@ class WriteInput(ToolInput):
         "been read first. To change a part of a file use Edit."
     ),
     input_model=WriteInput,
+    words_of=write_words,
     edits_files=True,
 )
 async def write_tool(given: WriteInput, context: ToolContext) -> ToolResult:
