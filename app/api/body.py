@@ -1,17 +1,19 @@
 """Bodies: JSON that can be stored faithfully, or a 400 that says where it is not."""
 
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 import orjson
 from fastapi import Request, Response
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 
 from app.api.deps import authenticate
+from app.api.params import METADATA_PARAMETER
 from app.domain.text import MAX_JSON_DEPTH, is_too_deep
-from app.errors import InvalidRequest, UnsupportedMediaType
+from app.errors import InvalidRequest, UnsupportedMediaType, ValidationFailed
 
 
 class DecodedRequest(Request):
@@ -34,9 +36,12 @@ class StrictRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Wrap the handler so that it sees a checked request."""
         handler = super().get_route_handler()
+        known = _query_names(self.dependant)
+        takes_metadata = self.openapi_extra == METADATA_PARAMETER
 
         async def strict(request: Request) -> Response:
             await authenticate(request)
+            check_query(request, known, takes_metadata=takes_metadata)
             if self.body_field is None:
                 return await handler(request)
             kind = request.headers.get("content-type", "application/json")
@@ -50,8 +55,41 @@ class StrictRoute(APIRoute):
         return strict
 
 
+def _query_names(needs: Dependant) -> set[str]:
+    """Give the query parameters that a route and what it depends on take."""
+    own = {field.alias for field in needs.query_params}
+    return own.union(*map(_query_names, needs.dependencies))
+
+
+def check_query(request: Request, known: Collection[str], *, takes_metadata: bool) -> None:
+    """Refuse parameters that there are not: a filter that is misspelt must not show everything.
+
+    Raises `ValidationFailed`.
+    """
+    unknown = [
+        name
+        for name in request.query_params
+        if name not in known and not (takes_metadata and name.startswith("metadata"))
+    ]
+    if unknown:
+        raise ValidationFailed(
+            f"There is no parameter {unknown[0][:100]!r} here.",
+            errors=[
+                {"pointer": name[:100], "code": "unknown", "message": "there is no such parameter"}
+                for name in unknown
+            ],
+        )
+
+
 async def whole_body(request: Request) -> bytes:
-    """Take a body in. Raises `InvalidRequest` when the client goes before its end."""
+    """Take a body in.
+
+    Raises `UnsupportedMediaType` for one that is packed, and `InvalidRequest` when the client goes
+    before its end.
+    """
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in {"", "identity"}:
+        raise UnsupportedMediaType("Send the body as it is, without a Content-Encoding.")
     try:
         return await request.body()
     except ClientDisconnect:

@@ -1,5 +1,7 @@
 """The two forms of a stream: server-sent events, and a JSON object a line."""
 
+import re
+from collections.abc import Sequence
 from typing import Protocol
 
 from starlette.requests import Request
@@ -33,16 +35,36 @@ class Form(Protocol):
         ...
 
 
+_EVENTS, _LINES, _JSON = "text/event-stream", "application/x-ndjson", "application/json"
+
+
 def wants_ndjson(request: Request) -> bool:
-    """Whether the client asked for lines, and did so before it asked for events."""
-    accepts = request.headers.get("accept", "")
-    lines, events = accepts.find("application/x-ndjson"), accepts.find("text/event-stream")
-    return lines >= 0 and (events < 0 or lines < events)
+    """Whether the client would rather have lines than events."""
+    return _preferred(request, _EVENTS, _LINES) == _LINES
 
 
 def wants_stream(request: Request) -> bool:
-    """Whether the client asked for a stream at all."""
-    return "text/event-stream" in request.headers.get("accept", "") or wants_ndjson(request)
+    """Whether the client would rather have a stream than one answer."""
+    return _preferred(request, _EVENTS, _LINES, _JSON) in {_EVENTS, _LINES}
+
+
+def _preferred(request: Request, *offered: str) -> str | None:
+    """Give what the client likes best of what it names itself; of its equals, what it names first."""
+    best, liking = None, 0.0
+    for part in ",".join(request.headers.getlist("accept")).split(","):
+        kind, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        if kind in offered and (quality := _quality(parameters)) > liking:
+            best, liking = kind, quality
+    return best
+
+
+def _quality(parameters: Sequence[str]) -> float:
+    """Read a weight as RFC 9110 has it: 1 when there is none; one that is no number says nothing."""
+    given = next((value for value in parameters if value.startswith("q=")), "q=1")[2:]
+    return float(given) if _QUALITY.fullmatch(given) else 1.0
+
+
+_QUALITY = re.compile(r"[01](\.[0-9]{0,3})?")
 
 
 def form_of(request: Request, *, is_wrapped: bool) -> Form:

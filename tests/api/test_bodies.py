@@ -1,6 +1,7 @@
 """Bodies: what is no JSON, too large, or cannot be stored is refused, and where is said."""
 
 import asyncio
+import gzip
 import json
 import logging
 from collections.abc import AsyncIterator
@@ -52,6 +53,15 @@ async def test_what_is_no_json_is_400_with_its_place(stage: Stage, content: byte
     body = problem(await post(stage, content), 400, "invalid_request")
     assert "line " in body["detail"]
     assert "column " in body["detail"]
+
+
+@pytest.mark.parametrize("path", ["/v1/runs", "/v1/sessions/import", "/v1/skills?name=x"])
+async def test_a_body_that_is_packed_is_415(stage: Stage, path: str) -> None:
+    packed = gzip.compress(b'{"prompt": "x"}')
+    answer = await post(stage, packed, path, **{"content-encoding": "gzip"})
+    assert "Content-Encoding" in problem(answer, 415, "unsupported_media_type")["detail"]
+    plain = await post(stage, b'{"prompt": "x"}', **{"content-encoding": "identity"})
+    assert plain.status_code == 202
 
 
 @pytest.mark.parametrize("depth", [101, 400, 1000])

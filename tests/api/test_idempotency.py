@@ -121,7 +121,7 @@ async def test_a_repeated_start_makes_one_session_one_run_and_one_execution(stag
     [
         ("POST", "/v1/runs", {"prompt": "y"}),
         ("POST", "/v1/runs", {"prompt": "x", "metadata": {"k": "v"}}),
-        ("POST", "/v1/runs?x=1", {"prompt": "x"}),
+        ("POST", "/v1/runs/none/cancel?wait=1", {"reason": "x"}),
         ("POST", "/v1/sessions", {"title": "x"}),
     ],
 )

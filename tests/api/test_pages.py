@@ -45,6 +45,22 @@ async def pages(client: httpx.AsyncClient, path: str, **params: Any) -> list[lis
             return found
 
 
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/v1/runs?statuses=queued", "statuses"),
+        ("/v1/runs?metadata[a]=1", "metadata[a]"),
+        ("/v1/sessions?limit=1&usr=me", "usr"),
+        ("/v1/sessions/none/events?afer=3", "afer"),
+        ("/v1/runs/none?Wait=1", "Wait"),
+    ],
+)
+async def test_a_parameter_that_there_is_not_is_refused_by_name(
+    stage: Stage, path: str, name: str
+) -> None:
+    assert pointers(problem(await stage.client.get(path), 422, "validation_failed")) == [name]
+
+
 @pytest.mark.parametrize("path", ["/v1/sessions", "/v1/runs"])
 async def test_pages_hold_every_item_once_in_either_order(
     tenant: httpx.AsyncClient, path: str

@@ -79,6 +79,29 @@ async def test_a_run_can_be_answered_by_its_stream(
     assert (await stage.client.get(f"/v1/runs/{run_id}")).json()["status"] == "finished"
 
 
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("application/json, text/event-stream", "application/json"),
+        ("application/json;q=0.5, text/event-stream", "text/event-stream; charset=utf-8"),
+        ("text/event-stream;q=0, */*", "application/json"),
+        ("application/json;q=0.1, application/x-ndjson", "application/x-ndjson; charset=utf-8"),
+    ],
+)
+async def test_a_post_is_answered_in_the_form_liked_best(
+    stage: Stage, accept: str, kind: str
+) -> None:
+    answer = await stage.client.post("/v1/runs", json={"prompt": "x"}, headers={"accept": accept})
+    assert answer.headers["content-type"] == kind
+
+
+async def test_a_file_that_is_not_stored_here_is_refused_by_name(stage: Stage) -> None:
+    image = {"type": "image", "source": {"type": "file", "file_id": "file_1"}}
+    asked = {"messages": [{"message": {"content": [image]}}]}
+    answer = await stage.client.post("/v1/runs", json=asked)
+    assert "files are not stored here" in problem(answer, 422, "unsupported_option")["detail"]
+
+
 async def test_what_is_wrong_is_said_before_a_stream_begins(stage: Stage) -> None:
     stream = {"accept": "text/event-stream"}
     for path, body, status, code in (

@@ -138,9 +138,14 @@ async def test_a_post_may_ask_for_lines_too(stage: Stage) -> None:
         ("application/json", "text/event-stream"),
         ("text/event-stream, application/x-ndjson", "text/event-stream"),
         ("application/x-ndjson, text/event-stream", "application/x-ndjson"),
+        ("application/json, application/x-ndjson", "application/x-ndjson"),
+        ("application/x-ndjson;q=0.5, text/event-stream", "text/event-stream"),
+        ("application/x-ndjson;q=0", "text/event-stream"),
+        ("application/x-ndjson;q=zz", "application/x-ndjson"),
+        ("Application/X-NDJSON; charset=utf-8", "application/x-ndjson"),
     ],
 )
-async def test_a_get_of_a_stream_always_streams_in_the_form_named_first(
+async def test_a_get_of_a_stream_always_streams_in_the_form_liked_best(
     stage: Stage, accept: str, kind: str
 ) -> None:
     run = await stage.run()

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, StringConstraints, Tag
 
 from app.api.problems import Problem
-from app.api.schemas.common import In, Out, example, shown_time
+from app.api.schemas.common import In, Out, Page, example, shown_time
 from app.domain.actions import ActionStatus, ActionType
 from app.domain.messages import wire_time
 from app.domain.permissions import PermissionUpdate
@@ -222,12 +222,10 @@ class ActionObject(Out):
         )
 
 
-class ActionPage(Out):
+class ActionPage(Page):
     data: list[ActionObject]
     as_of_seq: dict[str, int]
     """By session: where its log stood when this was read. A stream from there on misses nothing."""
-    has_more: bool
-    next_cursor: str | None
 
 
 class ResolvedItem(Out):

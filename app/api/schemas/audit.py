@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from app.api.schemas.common import Out
+from app.api.schemas.common import Out, Page
 from app.domain.messages import wire_time
 from app.runs.queries import AuditRow
 
@@ -46,7 +46,5 @@ class AuditEntry(Out):
         )
 
 
-class AuditPage(Out):
+class AuditPage(Page):
     data: list[AuditEntry]
-    has_more: bool
-    next_cursor: str | None

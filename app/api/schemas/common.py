@@ -59,6 +59,16 @@ class Out(BaseModel):
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
 
+class Page(Out):
+    """A part of a list."""
+
+    has_more: bool
+    next_cursor: str | None
+    """Where the rest begins, in the same order under the same filters."""
+    prev_cursor: None = None
+    """Always null: pages are read in one direction. `order` turns it around."""
+
+
 def example(**body: Any) -> ConfigDict:  # noqa: ANN401 - JSON
     """Put an example into the OpenAPI document."""
     return ConfigDict(json_schema_extra={"examples": [body]})

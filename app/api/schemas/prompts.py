@@ -6,10 +6,13 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
+    Discriminator,
     Field,
     StringConstraints,
+    Tag,
     field_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from app.api.schemas.common import In, Uuid
 from app.runs.wishes import PromptWish
@@ -21,18 +24,33 @@ class TextPart(In):
     """Not blank: the Messages API refuses blank text."""
 
 
+def _reachable(source: dict[str, Any]) -> dict[str, Any]:
+    if source.get("type") == "file":
+        raise PydanticCustomError(
+            "unsupported_option", "files are not stored here: send the data itself, or a URL"
+        )
+    return source
+
+
 class MediaPart(BaseModel):
     """An image or a document, passed on to the model as it is."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     type: Literal["image", "document"]
-    source: dict[str, Any]
+    source: Annotated[dict[str, Any], AfterValidator(_reachable)]
 
 
 class UserTurn(In):
     role: Literal["user"] = "user"
-    content: str | list[Annotated[TextPart | MediaPart, Field(discriminator="type")]]
+    content: Annotated[
+        Annotated[str, Tag("text")]
+        | Annotated[
+            list[Annotated[TextPart | MediaPart, Field(discriminator="type")]], Tag("parts")
+        ],
+        # So that what is wrong with a part is said of that part.
+        Discriminator(lambda content: "parts" if isinstance(content, list) else "text"),
+    ]
 
     @field_validator("content")
     @classmethod

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import Field
 
-from app.api.schemas.common import Out, shown_time, usd
+from app.api.schemas.common import Out, Page, shown_time, usd
 from app.domain.messages import wire_time
 from app.domain.options import shown_options
 from app.errors import TreadleError
@@ -145,10 +145,8 @@ class RunObject(Out):
         )
 
 
-class RunPage(Out):
+class RunPage(Page):
     data: list[RunObject]
-    has_more: bool
-    next_cursor: str | None
 
 
 def _status(status: str) -> RunStatus:

@@ -1,6 +1,6 @@
 """What a search finds."""
 
-from app.api.schemas.common import Out
+from app.api.schemas.common import Out, Page
 from app.domain.messages import wire_time
 from app.runs.searching import Found
 
@@ -36,7 +36,5 @@ class SearchHit(Out):
         )
 
 
-class SearchPage(Out):
+class SearchPage(Page):
     data: list[SearchHit]
-    has_more: bool
-    next_cursor: str | None

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Literal
 
-from app.api.schemas.common import Out, shown_time, usd
+from app.api.schemas.common import Out, Page, shown_time, usd
 from app.api.schemas.runs import RunObject
 from app.domain.messages import wire_time
 from app.domain.options import shown_options
@@ -99,10 +99,8 @@ class ImportedSession(SessionObject):
     imported: Imported
 
 
-class SessionPage(Out):
+class SessionPage(Page):
     data: list[SessionObject]
-    has_more: bool
-    next_cursor: str | None
 
 
 class Links(Out):
