@@ -229,6 +229,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     "loop:subagent-permissions": Requirement(
         "A subagent never has more than its parent; what it is denied the parent lists.", "ours"
     ),
+    "loop:subagent-kinds": Requirement(
+        "Model, effort, rounds, skills and MCP servers of a subagent are as its definition says.",
+        "loop 13.1",
+    ),
     "loop:subagent-stats": Requirement(
         "Results count what became of the session's subagents, whoever ran them.", "loop 1.5"
     ),

@@ -10,7 +10,7 @@ from app.agent.carried import Carrier
 from app.agent.command import COMMAND, COMMAND_NOTICE, COMMAND_SAID, EXPANDED
 from app.agent.conversation import said_so_far
 from app.agent.hook_memory import HOOK
-from app.agent.run_info import memory_of
+from app.agent.run_info import memory_of, told_first
 from app.agent.shortened import blocks_of, clear, put_summary
 from app.agent.sound import sendable
 from app.agent.structured import NO_CALL, OUTPUT_FACT, raw_input
@@ -192,6 +192,7 @@ class Draft:
             briefing=self.briefing,
             head=opening_blocks(self.briefing),
             memory=memory_of(launched, self.memory.cwd),
+            notes=told_first(launched),
             has_started=True,
         )
 

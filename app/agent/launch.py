@@ -1,12 +1,13 @@
 """What a new subagent is given: its kind, model, tools and limits, never more than its parent."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from app.agent.effects import Effects
+from app.agent.run_info import loaded_skill
 from app.agent.state import LoopState
-from app.agent.thread_facts import GRANTED, WISH
+from app.agent.thread_facts import LOADED, WISH
 from app.domain.agents import (
     AGENT_ALIAS,
     AGENT_TOOL,
@@ -15,9 +16,11 @@ from app.domain.agents import (
     AgentDefinition,
     AgentInput,
 )
+from app.domain.client_tools import CLIENT
 from app.domain.permissions import stricter
+from app.domain.skills import SKILL_TOOL
 from app.domain.subagent_stats import Refusal, Wish
-from app.domain.tools import Fork, ToolCall
+from app.domain.tools import Fork, ToolCall, ToolFacts, ToolMemory, ToolSpec
 from app.domain.usage import Usage
 
 BUDGET_TEXT = "Budget limit reached"
@@ -55,6 +58,11 @@ def launch_facts(call: ToolCall, state: LoopState, effects: Effects) -> dict[str
     if definition is None:
         known = ", ".join(agents.definitions)
         raise CannotLaunch(f"There is no agent of the type {name!r}. There are: {known}")
+    for server in definition.mcp_servers or ():
+        if server not in state.run.options.mcp_servers:
+            raise CannotLaunch(
+                f"The agent {name} has the MCP server {server}, which this run has not."
+            )
     parent = state.run.thread
     depth = parent.depth + 1 if parent else 1
     if depth > agents.limits.depth:
@@ -76,6 +84,28 @@ def launch_facts(call: ToolCall, state: LoopState, effects: Effects) -> dict[str
     }
 
 
+async def skills_of(kind: str, state: LoopState, effects: Effects) -> list[dict[str, Any]]:
+    """Load the skills that a kind of subagent begins with. Raises `CannotLaunch`.
+
+    They are read as a model's call of Skill would read them, and under the same rules.
+    """
+    loaded = []
+    for name in effects.agents.definitions[kind].skills:
+        call = ToolCall(effects.clock.uuid(), SKILL_TOOL, {"skill": name})
+        result = await effects.errands.read(call, ToolMemory(state.memory.cwd))
+        if result is None or result.is_error:
+            why = f": {result.content}" if result else ", since it has no such tool"
+            raise CannotLaunch(
+                f"The agent {kind} begins with the skill {name}, which this run cannot load{why}"
+            )
+        if result.fork is not None:
+            granted = ToolFacts(granted=result.fork.granted)
+            loaded.append(loaded_skill(result.fork.prompt, granted))
+        else:
+            loaded += [loaded_skill(text, result.facts) for text in result.notes]
+    return loaded
+
+
 def forked(call: ToolCall, fork: Fork) -> tuple[ToolCall, Mapping[str, Any]]:
     """Give a call that begins the subagent of a fork, and what its facts hold beside."""
     asked = AgentInput(
@@ -84,7 +114,8 @@ def forked(call: ToolCall, fork: Fork) -> tuple[ToolCall, Mapping[str, Any]]:
         subagent_type=fork.kind,
         run_in_background=False,
     )
-    facts = {"skill": fork.skill, GRANTED: dict(fork.granted)}
+    skill = loaded_skill("", ToolFacts(granted=fork.granted))
+    facts = {"skill": fork.skill, LOADED: [skill]}
     return replace(call, input=asked.model_dump(exclude_none=True)), facts
 
 
@@ -139,12 +170,27 @@ def _model(
 
 def _tools(definition: AgentDefinition, effects: Effects, *, may_launch: bool) -> Sequence[str]:
     """Give the names of its tools: of the parent's those that it may have."""
-    offered = [spec.name for spec in effects.tools.specs() if effects.agents.tools.spec(spec.name)]
+    offered = [spec for spec in effects.tools.specs() if effects.agents.tools.spec(spec.name)]
     wanted = None if definition.tools is None else _own_names(definition.tools)
     refused = {*_own_names(definition.disallowed_tools), *_NOT_FOR_AGENTS}
     if not may_launch:
         refused.add(AGENT_TOOL)
-    return [name for name in offered if name not in refused and (wanted is None or name in wanted)]
+    return [
+        spec.name
+        for spec in offered
+        if spec.name not in refused and _is_wanted(spec, wanted, definition.mcp_servers)
+    ]
+
+
+def _is_wanted(
+    spec: ToolSpec, wanted: Collection[str] | None, servers: Sequence[str] | None
+) -> bool:
+    """Say whether a kind has a tool: its list names it, or it is of a server that it names."""
+    if wanted is not None and spec.name in wanted:
+        return True
+    if servers is not None and spec.source is not None and spec.source.server != CLIENT:
+        return spec.source.server in servers
+    return wanted is None
 
 
 def _own_names(names: Sequence[str]) -> set[str]:

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from app.agent.retries import RetryRules
-from app.agent.thread_facts import GRANTED
+from app.agent.thread_facts import LOADED
 from app.compaction.window import Window
+from app.domain.blocks import TextBlock, encode_block
 from app.domain.options import AgentOptions
-from app.domain.tools import ToolMemory
+from app.domain.tools import ToolFacts, ToolMemory
 
 OF_THE_RUN = frozenset(
     {"Setup", "SessionStart", "SessionEnd", "UserPromptSubmit", "Stop", "StopFailure"}
@@ -80,10 +81,23 @@ class RunInfo:
         )
 
 
+def loaded_skill(text: str, facts: ToolFacts) -> dict[str, Any]:
+    """Give a skill as the facts of a start hold it; its text is blank where the task itself has it."""
+    return {"text": text, "tool": facts.to_json()}
+
+
 def memory_of(launched: Mapping[str, Any], cwd: str | None) -> ToolMemory:
     """Give what a subagent's tools know as it begins, by the facts of its start."""
-    granted = launched.get(GRANTED) or {}
-    return ToolMemory(cwd, granted={name: tuple(rules) for name, rules in granted.items()})
+    memory = ToolMemory(cwd)
+    for skill in launched.get(LOADED, ()):
+        memory = memory.plus(ToolFacts.from_json(skill["tool"]))
+    return memory
+
+
+def told_first(launched: Mapping[str, Any]) -> tuple[bytes, ...]:
+    """Give the encoded blocks that a subagent reads before its prompt: the texts of its skills."""
+    texts = (skill["text"] for skill in launched.get(LOADED, ()))
+    return tuple(encode_block(TextBlock(text=text)) for text in texts if text)
 
 
 def thread_of(launched: Mapping[str, Any]) -> Thread:

@@ -17,11 +17,12 @@ from typing import Any, TypeAlias
 from app.agent.effects import AgentLimits, Effects, NoServers
 from app.agent.hook_memory import hook_facts
 from app.agent.hook_points import contexts, fire, told
-from app.agent.launch import BUDGET_TEXT, CannotLaunch, launch_facts
+from app.agent.launch import BUDGET_TEXT, CannotLaunch, launch_facts, skills_of
 from app.agent.narrowed import NarrowedToolbox
 from app.agent.report import report_of
 from app.agent.run_info import Thread
 from app.agent.state import Advance, LoopState
+from app.agent.thread_facts import LOADED
 from app.agent.thread_rows import in_thread, thread_begins, thread_ends
 from app.agent.tool_effects import Desk
 from app.domain.hooks import SubagentStart
@@ -154,7 +155,7 @@ class Spawn:
             return Spawned(result=ToolResult(str(why), is_error=True), limit=why.limit)
 
     async def _begin(self) -> Spawned:
-        facts = {**launch_facts(self.call, self.state, self.effects), **self.forked}
+        facts = await self._facts()
         async with self.tree.place(facts["depth"]):
             if self.tree.is_over_budget:
                 raise CannotLaunch(BUDGET_TEXT, "budget")
@@ -171,6 +172,12 @@ class Spawn:
             begun = replace(begun, entries=(*notes, *begun.entries))
             await self.hand_over(begun)
             return await self._drive(self.state.apply(begun).threads[self.call.id])
+
+    async def _facts(self) -> dict[str, Any]:
+        """Give all that it is launched with. Raises `CannotLaunch`."""
+        facts = {**launch_facts(self.call, self.state, self.effects), **self.forked}
+        skills = await skills_of(facts["agent_type"], self.state, self.effects)
+        return {**facts, LOADED: [*facts.get(LOADED, ()), *skills]}
 
     async def _start_hooks(
         self, facts: Mapping[str, Any]

@@ -16,8 +16,8 @@ REFUSED = "refused"
 WISH = "wish"
 """Among what a subagent is launched with: what its call said of whether it is waited for."""
 
-GRANTED = "granted"
-"""Among those too: rules that count as approved, by the skill that brings them."""
+LOADED = "loaded"
+"""Among those too: what it knows of skills as it begins, `loaded_skill` each."""
 
 
 def own_facts(facts: Mapping[str, Any] | None) -> Mapping[str, Any]:

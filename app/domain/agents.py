@@ -6,7 +6,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
+from app.domain.mcp_options import ServerName
 from app.domain.permissions import PermissionMode
+from app.domain.skills import SkillName
 from app.domain.thinking import Effort
 
 AGENT_TOOL = "Agent"
@@ -17,7 +19,7 @@ GENERAL = "general-purpose"
 INHERITED = "inherit"
 """The model of a definition that wants its parent's."""
 _BARE = r"^[A-Za-z0-9_-]{1,200}$"
-_LATER = ("skills", "mcp_servers", "memory", "initial_prompt", "background")
+_LATER = ("memory", "initial_prompt", "background")
 """Parts of a definition that this version does not carry out: taken when they say nothing."""
 
 AgentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$")]
@@ -45,6 +47,11 @@ class AgentDefinition(BaseModel):
     """Rounds of tool use after which it ends."""
     permission_mode: PermissionMode | None = None
     """Counts where it is stricter than its parent's."""
+    skills: Annotated[list[SkillName], Field(max_length=20)] = []
+    """Skills whose texts it begins with. The run must have the tool Skill, and them."""
+    mcp_servers: Annotated[list[ServerName], Field(max_length=100)] | None = None
+    """Of MCP servers it has the tools of these alone, and those that `tools` names. They are names of
+    the run's `mcp_servers`. Default: as `tools` says."""
 
     @model_validator(mode="before")
     @classmethod
@@ -66,9 +73,22 @@ class AgentDefinition(BaseModel):
                         "{reason}",
                         {"reason": f"{key!r} of an agent is not supported"},
                     )
+            elif name == "mcp_servers" and _has_servers(given):
+                raise PydanticCustomError(
+                    "unsupported_option",
+                    "{reason}",
+                    {"reason": f"{key!r} of an agent names servers of the run's mcp_servers alone"},
+                )
             elif given is not None or name not in cls.model_fields:
                 kept[name] = given
         return kept
+
+
+def _has_servers(given: object) -> bool:
+    """Whether a definition brings servers of its own, as the SDK lets it."""
+    if isinstance(given, list):
+        return any(isinstance(each, dict) for each in given)
+    return isinstance(given, dict)
 
 
 _CAMEL = {to_camel(name): name for name in (*AgentDefinition.model_fields, *_LATER)}

@@ -23,6 +23,7 @@ from app.domain.client_tools import ClientTool, shown_tools, stored_tools, taken
 from app.domain.hook_options import HttpHook
 from app.domain.mcp_options import McpServers, shown_servers, unmasked
 from app.domain.permissions import PermissionMode
+from app.domain.skills import SkillName
 from app.domain.thinking import LEAST_BUDGET_TOKENS, Effort, TaskBudget, Thinking
 
 SettingSource = Literal["user", "project", "local"]
@@ -66,9 +67,6 @@ MAX_HOOKS = 50
 def _unsupported(message: str, option: str | None = None) -> PydanticCustomError:
     context = {"reason": message} if option is None else {"reason": message, "option": option}
     return PydanticCustomError("unsupported_option", "{reason}", context)
-
-
-SkillName = Annotated[str, Field(min_length=1, max_length=64)]
 
 
 def _distinct(tools: list[ClientTool]) -> list[ClientTool]:

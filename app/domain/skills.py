@@ -2,7 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
+
+SKILL_TOOL = "Skill"
+"""The tool that loads one."""
+SkillName = Annotated[str, Field(min_length=1, max_length=64)]
 
 
 @dataclass(frozen=True, slots=True)

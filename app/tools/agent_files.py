@@ -48,7 +48,7 @@ def _definition(document: Document) -> AgentDefinition | None:
     if not name or not _NAME.fullmatch(name) or not description or not document.body.strip():
         return None
     turns, effort = document.text("maxTurns") or "", document.text("effort")
-    mode = document.text("permissionMode")
+    mode, has_servers = document.text("permissionMode"), "mcpServers" in document.fields
     try:
         return AgentDefinition.model_validate(
             {
@@ -59,6 +59,8 @@ def _definition(document: Document) -> AgentDefinition | None:
                 "model": document.text("model"),
                 "effort": effort if effort in EFFORTS else None,
                 "max_turns": int(turns) if _TURNS.fullmatch(turns) else None,
+                "skills": [name for name in document.names("skills") if _NAME.fullmatch(name)],
+                "mcp_servers": document.names("mcpServers") if has_servers else None,
                 "permission_mode": mode if mode in get_args(PermissionMode) else None,
             }
         )

@@ -16,7 +16,7 @@ from app.compaction.window import Window
 from app.domain.briefing import Briefing
 from app.domain.ceiling import OperatorRules
 from app.domain.options import AgentOptions
-from app.domain.skills import UploadedSkill
+from app.domain.skills import SKILL_TOOL, UploadedSkill
 from app.domain.tools import ToolResult, ToolSpec
 from app.domain.usage import Usage
 from app.errors import NoProvider, ToolFailed, WorkspaceUnavailable
@@ -59,8 +59,6 @@ from app.wiring.mcp import adopting, run_servers, with_servers
 from app.wiring.permissions import disabled_tools, offered, on_offer, open_gate
 from app.wiring.skills import bring_files, chosen
 
-SKILL = "Skill"
-"""The tool that loads skills."""
 _AT_THE_OPENING = frozenset({"Setup", "SessionStart", "UserPromptSubmit"})
 """Events before a run's first message: they take time that a POST does not wait."""
 
@@ -148,7 +146,7 @@ class HostParts:
         if not work.skills:
             return ()
         disabled = disabled_tools(self.tools, on_offer(info.options, info.withheld))
-        return chosen(work.skills, info.options, is_offered=SKILL not in disabled)
+        return chosen(work.skills, info.options, is_offered=SKILL_TOOL not in disabled)
 
     @property
     def _platform(self) -> str:
@@ -171,7 +169,8 @@ class HostParts:
             workspace,
             options.setting_sources,
             None if options.skills == "all" else options.skills,
-            is_offered=SKILL not in disabled_tools(self.tools, on_offer(options, info.withheld)),
+            is_offered=SKILL_TOOL
+            not in disabled_tools(self.tools, on_offer(options, info.withheld)),
             uploaded=[Uploaded(each.note, self.folders.skill_folder(each)) for each in skills],
         )
 

@@ -122,6 +122,29 @@ async def test_a_tenants_skill_is_carried_out_by_a_subagent_with_what_it_allows(
     assert "may begin no subagents" in str(await messages(client, refused["session_id"]))
 
 
+@pytest.mark.requirement("loop:subagent-kinds")
+async def test_a_kind_begins_with_its_skills_unless_a_rule_is_against_them(
+    service: Host, messages_api: MessagesApi
+) -> None:
+    client = service.client
+    upload = {"name": "style", "files": {"SKILL.md": "Write short sentences."}}
+    assert (await client.post("/v1/skills", json=upload)).status_code == 201
+    options: Json = {"agents": {"helper": {**HELPER, "skills": ["style"]}}}
+    steps = (agent({"text": "told"}), {"text": "fine"})
+    run = await start(client, scripted(*steps), **options)
+    assert (await finished(client, run["id"]))["result"]["text"] == "fine"
+    _, child, _ = messages_api.bodies()
+    texts = [block["text"] for block in child["messages"][0]["content"]]
+    assert [text.endswith("Write short sentences.") for text in texts].count(True) == 1
+    assert texts[-1].startswith("Child.")
+
+    denied = await start(client, scripted(*steps), **options, disallowed_tools=["Skill(style)"])
+    await finished(client, denied["id"])
+    transcript = await messages(client, denied["session_id"])
+    assert "skill style, which this run cannot load" in str(transcript)
+    assert not told(transcript, "task_started")
+
+
 @pytest.mark.requirement("loop:subagent-cancel")
 async def test_a_cancel_ends_what_subagents_have_under_way(
     service: Host, database_url: str
