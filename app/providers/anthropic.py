@@ -17,7 +17,6 @@ import aiohttp
 import httpx
 
 from app.domain.model import ModelRequest, ModelResponse, StreamPart
-from app.domain.notices import RateLimitInfo
 from app.errors import ModelError, ModelUnreachable
 from app.providers.endpoint import headers_for, messages_url, request_headers, secrets_of
 from app.providers.failures import failure_of_answer, failure_of_event, request_id_of
@@ -81,12 +80,14 @@ class AnthropicModel:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart | ModelResponse]:
         started = monotonic()
-        answer = await self._open(encode_request(request), headers_for(request, self._headers))
+        body, headers = encode_request(request), headers_for(request, self._headers)
+        answer, told = await self._open(body, headers)
         try:
-            request_id = request_id_of(answer.headers)
+            request_id = request_id_of(told)
             builder = ResponseBuilder()
             ttft_ms: int | None = None
-            events = self._events(answer, builder, started + self._timeouts.first_byte_s)
+            first_byte_at = started + self._timeouts.first_byte_s
+            events = self._events(answer, request_id, builder, first_byte_at)
             async with aclosing(events):
                 async for event in events:
                     message_id = builder.message_id or ""
@@ -100,7 +101,7 @@ class AnthropicModel:
                     request_id=request_id,
                     ttft_ms=ttft_ms or 0,
                     duration_ms=int((monotonic() - started) * 1000),
-                    rate_limit=self._rate_limit(answer),
+                    rate_limit=rate_limit_of(told, was_refused=False, near=self._near_limit),
                 )
             except MalformedEvent as error:
                 raise broken(str(error), request_id, builder) from error
@@ -108,16 +109,20 @@ class AnthropicModel:
         finally:
             await answer.aclose()
 
-    async def _open(self, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        """Send the request; give an answer that is an event stream, or raise."""
+    async def _open(
+        self, body: bytes, headers: Mapping[str, str]
+    ) -> tuple[httpx.Response, Mapping[str, str]]:
+        """Send the request; give an answer that is an event stream, and its headers; or raise."""
         # Over the transport itself: what a client adds (cookies, redirects, credentials of the
         # URL) is not wanted here, and looking for it costs as much as sending does.
         connect_s = self._timeouts.connect_s
         limits = {"connect": connect_s, "pool": connect_s, "read": None, "write": None}
+        sized = httpx.Headers(headers)
+        sized["content-length"] = str(len(body))
         request = httpx.Request(
             "POST",
             self._url,
-            headers={**headers, "content-length": str(len(body))},
+            headers=sized,
             content=body if len(body) <= _AT_ONCE_BYTES else _pieces(body),
             extensions={"timeout": limits},
         )
@@ -128,8 +133,10 @@ class AnthropicModel:
             raise timed_out("no answer", self._timeouts.first_byte_s) from error
         except _NETWORK_ERRORS as error:
             raise unreachable(error, None, None) from error
-        if answer.status_code == 200 and _is_event_stream(answer):
-            return answer
+        # By their names in lower case: httpx looks through all of them for each that is wanted.
+        told = dict(answer.headers.items())
+        if answer.status_code == 200 and _is_event_stream(told):
+            return answer, told
         try:
             failure = await self._failure(answer)
         finally:
@@ -148,7 +155,10 @@ class AnthropicModel:
             body = b""  # the status alone says enough
         if answer.status_code != 200:
             failure = failure_of_answer(answer.status_code, answer.headers, body, self._secrets)
-            failure.rate_limit = self._rate_limit(answer)
+            was_refused = answer.status_code == HTTPStatus.TOO_MANY_REQUESTS
+            failure.rate_limit = rate_limit_of(
+                answer.headers, was_refused=was_refused, near=self._near_limit
+            )
             return failure
         return ModelUnreachable(
             "The model's server did not answer with an event stream.",
@@ -156,15 +166,14 @@ class AnthropicModel:
             request_id=request_id_of(answer.headers),
         )
 
-    def _rate_limit(self, answer: httpx.Response) -> RateLimitInfo | None:
-        was_refused = answer.status_code == HTTPStatus.TOO_MANY_REQUESTS
-        return rate_limit_of(answer.headers, was_refused=was_refused, near=self._near_limit)
-
     async def _events(
-        self, answer: httpx.Response, builder: ResponseBuilder, first_byte_at: float
+        self,
+        answer: httpx.Response,
+        request_id: str | None,
+        builder: ResponseBuilder,
+        first_byte_at: float,
     ) -> AsyncGenerator[dict[str, Any]]:
         """Yield the events of a stream, each already taken by `builder`, until it is complete."""
-        request_id = request_id_of(answer.headers)
         splitter = FrameSplitter()
         wait_s = first_byte_at - monotonic()
         room = self._max_response_bytes
@@ -243,7 +252,6 @@ async def _drain(chunks: AsyncGenerator[bytes]) -> None:
         return
 
 
-def _is_event_stream(answer: httpx.Response) -> bool:
-    encoding: str = answer.headers.get("content-encoding", "identity")
-    kind: str = answer.headers.get("content-type", "")
-    return kind.startswith("text/event-stream") and encoding == "identity"
+def _is_event_stream(headers: Mapping[str, str]) -> bool:
+    is_plain = headers.get("content-encoding", "identity") == "identity"
+    return is_plain and headers.get("content-type", "").startswith("text/event-stream")
