@@ -25,13 +25,16 @@ class Settled:
 async def settle(
     queries: Queries, tenant_id: str, cancelled: Sequence[Cancelled], *, wait_s: float
 ) -> list[Settled]:
-    """Wait until all of them have ended, `wait_s` in all; give what each one stopped."""
+    """Wait until all of them have ended, `wait_s` in all; give what each one stopped.
+
+    Without a wait they are as the cancel itself left them.
+    """
     loop = asyncio.get_running_loop()
     until = loop.time() + wait_s
     settled: list[Settled] = []
     for one in cancelled:
         run = one.run
-        if run.status != "finished":
+        if run.status != "finished" and wait_s:
             run = await queries.finished_run(tenant_id, run.id, max(0.0, until - loop.time()))
         stopped = await _stopped(queries, tenant_id, run)
         settled.append(Settled(run, one.is_already_finished, stopped))

@@ -296,8 +296,31 @@ async def test_a_cancel_that_does_not_wait_is_202_until_the_run_has_ended(stage:
     second = await cancel(stage.client, run, wait=0)
     assert (second.status_code, second.json()["already_finished"]) == (200, True)
     problem(await cancel(stage.client, RANDOM_RUN), 404, "not_found")
-    wrong = await stage.client.post(f"/v1/runs/{run}/cancel", json={"scope": "task"})
+    wrong = await stage.client.post(f"/v1/runs/{run}/cancel", json={"scope": "process"})
     assert pointers(problem(wrong, 422, "validation_failed")) == ["/scope"]
+    for half in ({"scope": "task"}, {"task_id": "b1"}):
+        vague = await stage.client.post(f"/v1/runs/{run}/cancel", json=half)
+        assert "`task_id` goes with" in problem(vague, 422, "validation_failed")["detail"]
+
+
+async def test_a_cancel_of_a_task_stops_that_alone(stage: Stage) -> None:
+    sleep = {"tool": "Bash", "input": {"command": "sleep 300", "run_in_background": True}}
+    late = {"blocks": [{"text": "late"}], "delay": 30}
+    runs, run = await busy(stage.client, scripted(sleep, late), options={"allowed_tools": ["Bash"]})
+    path, task_id = f"/v1/runs/{run}/cancel", None
+    async with asyncio.timeout(30):
+        while task_id is None:
+            answer = await stage.client.get(runs.replace("/runs", "/events"))
+            said = (entry["data"] for entry in answer.json()["data"])
+            task_id = next((m["task_id"] for m in said if "task_id" in m), None)
+    body = {"scope": "task", "task_id": task_id}
+    receipt = (await stage.client.post(path, json=body)).json()
+    assert (receipt["status"], receipt["already_finished"]) == ("running", False)
+    assert receipt["stopped"] == NOTHING | {"tasks": [task_id]}
+    assert (await stage.client.get(f"/v1/runs/{run}")).json()["status"] == "running"
+    again = await stage.client.post(path, json=body)
+    assert (again.status_code, again.json()["stopped"]) == (200, NOTHING)
+    assert (await cancel(stage.client, run)).json()["stopped"] == NOTHING | {"model_request": True}
 
 
 async def test_many_cancels_at_once_end_a_run_once(stage: Stage) -> None:

@@ -24,7 +24,7 @@ from app.api.params import (
     Wait,
     stream_start,
 )
-from app.api.repeats import WriteDep, response
+from app.api.repeats import Write, WriteDep, response
 from app.api.schemas.cancels import CancelBody, CancelManyBody, CancelReceipt, CancelReceipts
 from app.api.schemas.run_bodies import RetryBody, RunChangeBody
 from app.api.schemas.runs import RunObject, RunPage
@@ -33,10 +33,11 @@ from app.api.schemas.sessions import Started
 from app.api.starting import STARTED, begin, begin_by
 from app.domain.results import Result, ResultSubtype
 from app.domain.runs import EndReason
+from app.errors import NotRunning
 from app.runs.callers import Caller
 from app.runs.cancelling import Cancelled, ManyCancelled
 from app.runs.listing import RunFilter, RunRow, list_runs
-from app.runs.once import Answer, Replayed
+from app.runs.once import Answer, Once, Replayed
 from app.runs.receipts import Settled, settle
 from app.runs.service import Service
 
@@ -296,8 +297,10 @@ async def cancel(
     body: CancelBody | None = None,
     wait: CancelWait = 2,
 ) -> Response:
-    """Stop a run on whatever host it is. Safe to repeat."""
+    """Stop a run on whatever host it is, or one task in its background. Safe to repeat."""
     wish = body or CancelBody()
+    if wish.task_id is not None:
+        return await _stop_task(service, caller, run_id, wish.task_id, write)
     is_replay = False
     try:
         cancelled = await service.commands.cancel(
@@ -313,6 +316,22 @@ async def cancel(
         cancelled = await _kept(service, caller, kept)
     (settled,) = await settle(service.queries, caller.tenant_id, [cancelled], wait_s=wait)
     return response(_receipt(settled), is_replay=is_replay)
+
+
+async def _stop_task(
+    service: Service, caller: Caller, run_id: str, task_id: str, write: Write
+) -> Response:
+    async def stop(_: Once | None) -> CancelReceipt:
+        run = await service.queries.run(caller.tenant_id, run_id)
+        try:
+            await service.controls.stop_task(caller, run.session_id, task_id)
+        except NotRunning:
+            return CancelReceipt.of_task(run)
+        return CancelReceipt.of_task(run, task_id)
+
+    return await write.answer(
+        stop, lambda receipt: Answer(200, receipt.model_dump_json(), receipt.run_id)
+    )
 
 
 def _cancelled(cancelled: Cancelled) -> Answer:
