@@ -108,6 +108,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "mcp:masked": Requirement(
         "Literal values of a server's headers and variables are used, and never shown.", "ours"
     ),
+    "mcp:hostile": Requirement(
+        "Whatever a server sends is a result, a bounded list or its own failure.", "case M08"
+    ),
     "mcp:window": Requirement(
         "Tools of servers are among what fills the window, on any host.", "api 7"
     ),

@@ -12,6 +12,7 @@ from app.domain.tools import JsonValue
 MAX_JSON_DEPTH = 100
 """Levels of nesting that we take in. What is much deeper can be written, but not read again."""
 
+_LEAST_NUMBER, _MOST_NUMBER = -(2**63), 2**64 - 1
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -42,14 +43,26 @@ def is_too_deep(value: JsonValue) -> bool:
 
 
 def printable_value(value: JsonValue) -> JsonValue:
-    """Make every string of a JSON value printable, keys included."""
+    """Make every string of a JSON value printable, keys included.
+
+    A whole number that takes more than 64 bits, which few readers of JSON can hold, becomes its digits.
+    """
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, dict):
         return {printable(key): printable_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [printable_value(item) for item in value]
+    if isinstance(value, int) and not _LEAST_NUMBER <= value <= _MOST_NUMBER:
+        return _digits(value)
     return value
+
+
+def _digits(number: int) -> str:
+    try:
+        return str(number)
+    except ValueError:  # Python's limit of digits
+        return f"(a number of {number.bit_length()} bits)"
 
 
 def _children(value: JsonValue) -> Iterable[JsonValue]:

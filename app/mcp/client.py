@@ -8,8 +8,8 @@ task with it. The next call begins another one. Errors of the package never leav
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, aclosing, contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -20,23 +20,13 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from app.domain.mcp import ServerState
-from app.domain.text import printable, printable_value
+from app.domain.text import printable
 from app.domain.tools import ToolCall
 from app.errors import ToolFailed
 from app.mcp.eliciting import CALL, Ask, elicit_result, elicited
 from app.mcp.ending import Ending, Link
-from app.mcp.listing import (
-    MAX_INSTRUCTIONS,
-    MAX_PAGES,
-    MAX_PROMPT,
-    MAX_PROMPTS,
-    MAX_RESOURCES,
-    MAX_TITLE,
-    MAX_TOOLS,
-    ListedPrompt,
-    ListedTool,
-    Listing,
-)
+from app.mcp.lister import list_all
+from app.mcp.listing import MAX_PROMPT, Listing
 from app.mcp.results import texts_of
 from app.mcp.screen import Screened
 
@@ -206,7 +196,7 @@ class Connection:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self.start_s):
                     client = await stack.enter_async_context(self._made(ending))
-                    self.listing, self.has_listed = await _list_all(client), True
+                    self.listing, self.has_listed = await list_all(client), True
                 await self.changed()
                 self._client, self.state = client, "connected"
                 self._settled.set()
@@ -285,84 +275,11 @@ class Connection:
     async def _list_again(self, client: Client) -> None:
         try:
             async with asyncio.timeout(self.start_s):
-                self.listing = await _list_all(client)
+                self.listing = await list_all(client)
         except (TimeoutError, MCPError, ValidationError) as error:
             log.info("An MCP server cannot be listed again: %s", _cause(error))
         else:
             await self.changed()
-
-
-async def _list_all(client: Client) -> Listing:
-    """Ask for everything that the server says it has. Raises what the client raises."""
-    has, info = client.server_capabilities, client.server_info
-    tools: list[ListedTool] = []
-    if has.tools:
-        async with aclosing(_pages(client.list_tools)) as pages:
-            async for page in pages:
-                tools += map(_listed, page.tools)
-                if len(tools) > MAX_TOOLS:
-                    break
-    prompts: list[ListedPrompt] = []
-    if has.prompts:
-        async with aclosing(_pages(client.list_prompts)) as pages:
-            async for page in pages:
-                prompts += map(_prompt, page.prompts)
-                if len(prompts) > MAX_PROMPTS:
-                    break
-    resources: list[Mapping[str, Any]] = []
-    if has.resources:
-        async with aclosing(_pages(client.list_resources)) as pages:
-            async for page in pages:
-                resources += (_json(resource) for resource in page.resources)
-                if len(resources) > MAX_RESOURCES:
-                    break
-    return Listing(
-        tuple(tools),
-        tuple(prompts[:MAX_PROMPTS]),
-        tuple(resources[:MAX_RESOURCES]),
-        has_resources=bool(has.resources),
-        instructions=printable(client.instructions or "")[:MAX_INSTRUCTIONS],
-        server={
-            "name": printable(info.name)[:200],
-            "version": printable(info.version)[:100],
-        }
-        if info
-        else {},
-    )
-
-
-async def _pages(ask: Callable[..., Awaitable[Any]]) -> AsyncGenerator[Any]:
-    cursor: str | None = None
-    for _ in range(MAX_PAGES):
-        page = await ask(cursor=cursor)
-        yield page
-        cursor = page.next_cursor
-        if not cursor:
-            return
-
-
-def _listed(tool: types.Tool) -> ListedTool:
-    hints = tool.annotations
-    return ListedTool(
-        tool.name,
-        tool.description or tool.title or "",
-        tool.input_schema,
-        read_only=bool(hints and hints.read_only_hint),
-        title=printable(tool.title or (hints and hints.title) or "")[:MAX_TITLE],
-    )
-
-
-def _prompt(prompt: types.Prompt) -> ListedPrompt:
-    return ListedPrompt(prompt.name, tuple(given.name for given in prompt.arguments or ()))
-
-
-def _json(resource: types.Resource) -> Mapping[str, Any]:
-    told: dict[str, Any] = printable_value(
-        resource.model_dump(
-            mode="json", by_alias=True, exclude_none=True, exclude={"icons", "meta"}
-        )
-    )
-    return told
 
 
 def _cause(error: BaseException) -> str:

@@ -7,6 +7,8 @@ from typing import Any
 MAX_TOOLS = 300
 MAX_PROMPTS = 100
 MAX_RESOURCES = 1_000
+MAX_PAGE = 1_000
+"""Entries of one page; what is beyond is not there."""
 MAX_PAGES = 50
 MAX_PROMPT = 100_000
 """Characters of what a prompt says."""

@@ -10,7 +10,7 @@ from typing import Any
 import mcp_types as types
 import orjson
 
-from app.domain.text import printable, printable_value
+from app.domain.text import is_too_deep, printable, printable_value
 from app.domain.tools import ToolResult
 from app.errors import ToolFailed
 from app.tools.builtin.read_image import image_block
@@ -37,8 +37,11 @@ async def tool_result(
         texts = [block.text for block in answer.content if isinstance(block, types.TextContent)]
         raise ToolFailed("\n".join(texts).strip() or _NO_WORDS)
     if answer.structured_content is not None:
-        text = orjson.dumps(printable_value(answer.structured_content)).decode()
-        structured = {"content": text, "structuredContent": answer.structured_content}
+        if is_too_deep(answer.structured_content):
+            raise ToolFailed("The server's answer nests too deep.")
+        value = printable_value(answer.structured_content)
+        text = orjson.dumps(value).decode()
+        structured = {"content": text, "structuredContent": value}
         return ToolResult(text, structured=structured)
     writer = _Writer(server, context)
     for block in answer.content[:MAX_BLOCKS]:

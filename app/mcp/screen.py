@@ -10,6 +10,11 @@ import anyio
 from mcp.client._transport import ReadStream, TransportStreams, WriteStream
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCResponse
+from mcp_types.methods import validate_server_result
+from pydantic import ValidationError
+
+from app.mcp.listing import MAX_PAGE
+from app.mcp.repairing import repaired
 
 Streams: TypeAlias = AbstractAsyncContextManager[TransportStreams]
 
@@ -17,6 +22,10 @@ _UNREAD = frozenset(
     {"notifications/message", "notifications/progress", "notifications/resources/updated"}
 )
 """Notifications that nothing here listens to."""
+_LISTS = ("tools", "prompts", "resources")
+"""What a result may list, by the name of its field."""
+_STRICTEST = "2025-11-25"
+"""The version of the protocol that wants most of an entry."""
 _FREE_A_SECOND = 200
 """Messages that answer no request, before the server has to wait."""
 _WAIT_EACH = 50
@@ -48,9 +57,11 @@ class Screen:
             except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
                 self._lost()
                 raise
+            if isinstance(item, ValidationError):
+                item = repaired(item) or item
             message = item.message if isinstance(item, SessionMessage) else None
             if isinstance(message, JSONRPCResponse):
-                _drop_output_schemas(message.result)
+                _keep_sound_entries(message.result)
                 return item
             await self._slow_down()
             if isinstance(message, JSONRPCNotification) and message.method in _UNREAD:
@@ -110,12 +121,27 @@ class Screened(AbstractAsyncContextManager[TransportStreams]):
         return await self._transport.__aexit__(kind, error, trace)
 
 
-def _drop_output_schemas(result: dict[str, Any]) -> None:
-    """Forget the schemas that results would be checked against.
+def _keep_sound_entries(result: dict[str, Any]) -> None:
+    """Leave out what a list holds too much of, and each entry that is none.
 
-    The package checks with an engine that a hostile pattern stops for ever, on the event loop.
+    The package would refuse the whole list. The schemas that results would be checked against go too:
+    it checks with an engine that a hostile pattern stops for ever, on the event loop.
     """
-    tools = result.get("tools")
-    for tool in tools if isinstance(tools, list) else ():
-        if isinstance(tool, dict):
-            tool.pop("outputSchema", None)
+    for name in _LISTS:
+        entries = result.get(name)
+        if not isinstance(entries, list):
+            continue
+        found = [entry for entry in entries[:MAX_PAGE] if isinstance(entry, dict)]
+        for entry in found:
+            entry.pop("outputSchema", None)
+        if not _is_sound(name, found):
+            found = [entry for entry in found if _is_sound(name, [entry])]
+        result[name] = found
+
+
+def _is_sound(name: str, entries: list[dict[str, Any]]) -> bool:
+    try:
+        validate_server_result(f"{name}/list", _STRICTEST, {name: entries})
+    except ValidationError:
+        return False
+    return True

@@ -72,14 +72,15 @@ async def stdio_transport(
         raise
     finally:
         theirs.close()
+    over = asyncio.Event()
     try:
         reader, writer = await asyncio.open_unix_connection(sock=ours, limit=max_message_bytes)
         incoming, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         sent, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_read, reader, incoming, ending)
-                tasks.start_soon(_write, writer, outgoing, incoming)
+                tasks.start_soon(_read, reader, incoming, ending, over)
+                tasks.start_soon(_write, writer, outgoing, incoming, over)
                 try:
                     yield received, sent
                 finally:
@@ -89,17 +90,19 @@ async def stdio_transport(
             for stream in (incoming, received, sent, outgoing):
                 stream.close()
     finally:
-        await uninterrupted(_end(command, ending, server))
+        await uninterrupted(_end(command, ending, server, is_over=over.is_set()))
 
 
-async def _end(command: Command, ending: Ending, server: StdioServer) -> None:
+async def _end(command: Command, ending: Ending, server: StdioServer, *, is_over: bool) -> None:
+    """End the program; say why it is over, if that was its own doing."""
     await command.ended(_ENDS_WITHIN_S)
     try:
         finished = await command.finish()
     except ToolFailed as error:
         ending.why = error.message
         return
-    ending.why = ending.why or _words(finished, server)
+    if is_over:
+        ending.why = ending.why or _words(finished, server)
 
 
 def _words(finished: Finished, server: StdioServer) -> str:
@@ -116,7 +119,9 @@ async def _read(
     reader: asyncio.StreamReader,
     incoming: MemoryObjectSendStream[SessionMessage | Exception],
     ending: Ending,
+    over: asyncio.Event,
 ) -> None:
+    """Hand on what comes; `over` is set when nothing more will, by the program's own doing."""
     async with incoming:
         while True:
             try:
@@ -125,8 +130,9 @@ async def _read(
                 ending.why = "it sent a message that is larger than is taken"
                 return
             except ConnectionError:
-                return
+                line = b""
             if not line.endswith(b"\n"):
+                over.set()
                 return
             item: SessionMessage | Exception
             try:
@@ -143,6 +149,7 @@ async def _write(
     writer: asyncio.StreamWriter,
     outgoing: MemoryObjectReceiveStream[SessionMessage],
     incoming: MemoryObjectSendStream[SessionMessage | Exception],
+    over: asyncio.Event,
 ) -> None:
     with suppress(ConnectionError):
         async with outgoing:
@@ -151,4 +158,5 @@ async def _write(
                 writer.write(data.encode() + b"\n")
                 await writer.drain()
         return
+    over.set()
     await incoming.aclose()  # the session must not wait for answers

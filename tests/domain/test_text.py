@@ -15,7 +15,7 @@ from app.domain.text import (
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()))
 JSON: st.SearchStrategy[Any] = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | ANY_TEXT,
+    st.none() | st.booleans() | st.integers() | ANY_TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ANY_TEXT, inner, max_size=3),
     max_leaves=10,
 )
@@ -46,6 +46,22 @@ def test_a_repaired_value_can_be_stored_whole(value: object) -> None:
     body = orjson.dumps(shown)
     assert b"\\u0000" not in body
     assert printable_value(shown) == shown
+
+
+@pytest.mark.requirement("text:repaired")
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [
+        (2**64 - 1, 2**64 - 1),
+        (-(2**63), -(2**63)),
+        (2**64, str(2**64)),
+        (-(2**63) - 1, str(-(2**63) - 1)),
+        (10**5_000, "(a number of 16610 bits)"),
+    ],
+    ids=["most", "least", "more", "less", "huge"],
+)
+def test_numbers_that_few_can_read_become_their_digits(number: int, shown: object) -> None:
+    assert printable_value([number]) == [shown]
 
 
 def test_keys_tuples_and_nested_strings_are_repaired_and_all_else_stays() -> None:

@@ -1,14 +1,18 @@
 """Servers that are programs: in the sandbox, with their own environment, gone with the run."""
 
+import asyncio
+import contextlib
 import json
+import os
 import shutil
+import socket
 import sys
 
 import pytest
 
 from app.domain.mcp_options import StdioServer
 from app.mcp.servers import Servers
-from tests.mcp.desk import desk, plain
+from tests.mcp.desk import Desk, desk, plain, web
 from tests.sandbox.rooms import Rooms, processes, until
 
 
@@ -136,15 +140,54 @@ async def test_the_time_server_tells_the_time(rooms: Rooms) -> None:
         assert status.tools == ("mcp__time__get_current_time", "mcp__time__convert_time")
 
 
+EVERYTHING = shutil.which("mcp-server-everything")
+needs_everything = pytest.mark.skipif(
+    EVERYTHING is None,
+    reason="mcp-server-everything is not installed: "
+    "npm install -g @modelcontextprotocol/server-everything (needs Node)",
+)
+
+
+async def uses_everything(at: Desk) -> None:
+    assert "hello" in await at.said("mcp__all__echo", message="hello")
+    assert "5" in await at.said("mcp__all__get-sum", a=2, b=3)
+    (status,) = at.servers.statuses()
+    assert status.resources > 0
+    assert status.prompts
+
+
 @pytest.mark.requirement("mcp:real")
-async def test_the_server_that_has_everything(rooms: Rooms) -> None:
-    program = shutil.which("mcp-server-everything")
-    if program is None:
-        pytest.skip("mcp-server-everything is not installed (npm install -g, needs Node)")
-    server = StdioServer(command=program, args=["stdio"])
+@needs_everything
+async def test_the_server_that_has_everything_over_its_standard_input(rooms: Rooms) -> None:
+    server = StdioServer(command=str(EVERYTHING), args=["stdio"])
     async with desk(rooms, {"all": server}, is_sandboxed=False) as at:
-        assert "hello" in await at.said("mcp__all__echo", message="hello")
-        assert "5" in await at.said("mcp__all__get-sum", a=2, b=3)
-        (status,) = at.servers.statuses()
-        assert status.resources > 0
-        assert status.prompts
+        await uses_everything(at)
+
+
+@pytest.mark.requirement("mcp:real")
+@needs_everything
+@pytest.mark.parametrize(("kind", "path"), [("http", "mcp"), ("sse", "sse")])
+async def test_the_server_that_has_everything_over_http(rooms: Rooms, kind: str, path: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    transport = "streamableHttp" if kind == "http" else "sse"
+    running = await asyncio.create_subprocess_exec(
+        *(str(EVERYTHING), transport),
+        env={**os.environ, "PORT": str(port)},
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        await until(lambda: is_open(port))
+        server = web(f"http://127.0.0.1:{port}/{path}", kind)
+        async with desk(rooms, {"all": server}) as at:
+            await uses_everything(at)
+    finally:
+        running.kill()
+        await running.wait()
+
+
+def is_open(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
