@@ -452,6 +452,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     "field:P02": Requirement("Losing the reader does not break the run.", "field P02"),
     "field:P04": Requirement("A polite stop hands a run over as a kill does.", "field P04"),
     "field:P05": Requirement("An accepted run survives a crash before it began.", "field P05"),
+    "actions:suggestions": Requirement(
+        "A question offers rules that would spare the next one of its like, none that allow all.",
+        "loop 11.2",
+    ),
     "actions:exactly-once": Requirement(
         "An approved call is made once, wherever a host is lost; one that did not begin is not lost.",
         "issue 6",

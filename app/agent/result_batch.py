@@ -21,8 +21,9 @@ from app.domain.usage import LedgerRow, Spend
 
 
 def denial_of(call: ToolUseBlock | ToolCall) -> dict[str, Any]:
-    """Give the entry of `permission_denials` for a call."""
-    return {"tool_name": call.name, "tool_use_id": call.id, "tool_input": dict(call.input)}
+    """Give the entry of `permission_denials` for a call. A call of Agent goes by its older name."""
+    name = "Task" if call.name == "Agent" else call.name
+    return {"tool_name": name, "tool_use_id": call.id, "tool_input": dict(call.input)}
 
 
 def result_batch(

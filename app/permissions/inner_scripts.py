@@ -8,13 +8,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from app.permissions.runners import base_name, inner_commands
+from app.permissions.runners import SHELLS, base_name, inner_commands
 from app.permissions.shell import Command
 from app.permissions.shell_words import COMPUTED, Word
 
-_SHELLS = frozenset(
-    ["sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash", "busybox", "toybox"]
-)
 _WITH_VALUE = re.compile(r"[-+]([oO]|-rcfile|-init-file)")
 """Options of a shell whose value is the next word."""
 _TAKES_SCRIPT = re.compile(r"-[a-zA-Z]*c|--command")
@@ -79,7 +76,7 @@ def scripts_of(command: Command) -> Iterator[InnerScript]:
 
 
 def _scripts(name: str, given: Sequence[Word], command: Command) -> Iterator[InnerScript]:
-    if name in _SHELLS:
+    if name in SHELLS:
         yield from _of_shell(given, reads=command.reads_stdin or bool(command.redirects))
     if name in _TAKE_SCRIPTS:
         yield from _of_option(name, given)
@@ -151,7 +148,7 @@ def _of_find(given: Sequence[Word]) -> Iterator[InnerScript]:
     """Give the scripts of shells that `find` starts. What else it starts, no rule reaches."""
     for at, word in enumerate(given[:-1]):
         if re.fullmatch(r"-(exec|ok)(dir)?", word.text or "") and (
-            base_name(given[at + 1]) in _SHELLS
+            base_name(given[at + 1]) in SHELLS
         ):
             for script in _of_shell(given[at + 2 :]):
                 yield UNKNOWN if _takes_input(script) else script

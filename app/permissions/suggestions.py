@@ -5,7 +5,7 @@ import re
 from app.domain.permissions import ModeUpdate, PermissionUpdate, RulesUpdate
 from app.domain.tools import ToolCall, ToolSpec
 from app.permissions.rules import EDITING, READING, MalformedRule, host_of, parse_rule
-from app.permissions.runners import unwrapped
+from app.permissions.runners import runs_anything, unwrapped
 from app.permissions.shell import parse_shell
 
 _SUBCOMMANDS = frozenset(
@@ -64,6 +64,8 @@ def _prefixes(command: str) -> list[str]:
         words = unwrapped(one.words)[0]
         texts = [word.text for word in words[:2]]
         if not texts or texts[0] is None or not _PROGRAM.fullmatch(texts[0]):
+            return []
+        if runs_anything(texts[0]):
             return []
         second = texts[1] if len(texts) > 1 else None
         has_second = texts[0] in _SUBCOMMANDS and second and _WORD.fullmatch(second)

@@ -42,7 +42,7 @@ class PersonAsker:
         if spec.is_kept:  # what its client posts is a result, not an approval
             return None
         answer = await self.desk.earlier(
-            call.id, input_sha256(call.input), may_have_run=scene.may_have_run
+            call.id, call.name, input_sha256(call.input), may_have_run=scene.may_have_run
         )
         return None if answer is None else self._verdict(call, spec, answer)
 

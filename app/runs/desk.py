@@ -147,7 +147,8 @@ class Desk:
         found = await self.outlast(
             lambda: actions.newest_of_call(self.database, self.lease, request.tool_use_id)
         )
-        if found is None or found.status == "withdrawn" or found.sha256 != request.sha256:
+        is_of_call = found is not None and found.is_about(request.tool_name, request.sha256)
+        if found is None or found.status == "withdrawn" or not is_of_call:
             if may_have_run and not can_repeat:
                 return None
             found = None
@@ -189,7 +190,7 @@ class Desk:
             await bell.wait()
 
     async def earlier(
-        self, tool_use_id: str, sha256: bytes, *, may_have_run: bool
+        self, tool_use_id: str, tool_name: str, sha256: bytes, *, may_have_run: bool
     ) -> Answer | None:
         """Take the answer of a call that was open when this host took the run, if there is one."""
         if tool_use_id not in self.open_calls:
@@ -197,7 +198,7 @@ class Desk:
         found = await self.outlast(
             lambda: actions.newest_of_call(self.database, self.lease, tool_use_id)
         )
-        if found is None or found.sha256 != sha256 or found.answer is None:
+        if found is None or not found.is_about(tool_name, sha256) or found.answer is None:
             return None
         if found.is_used and may_have_run:
             return None

@@ -29,10 +29,15 @@ class Open:
 
     id: str
     status: str
+    tool_name: str
     sha256: bytes
     is_used: bool
     answer: Answer | None
     """None while it is pending, and of one that was withdrawn."""
+
+    def is_about(self, tool_name: str, sha256: bytes) -> bool:
+        """Whether it was asked about this tool with this input: an answer is good for no other."""
+        return (self.tool_name, self.sha256) == (tool_name, sha256)
 
 
 async def newest_of_call(database: Database, lease: Lease, tool_use_id: str) -> Open | None:
@@ -55,7 +60,7 @@ async def find_open(database: Database, lease: Lease, action_id: str) -> Open:
     return _open(row)
 
 
-_SELECT = """SELECT id, status, sha256, used_at IS NOT NULL AS is_used, answer, on_timeout,
+_SELECT = """SELECT id, status, tool_name, sha256, used_at IS NOT NULL AS is_used, answer, on_timeout,
   answered_by FROM actions"""
 
 
@@ -65,7 +70,7 @@ def _open(row: "asyncpg.Record") -> Open:
         body = orjson.loads(row["answer"]) if row["answer"] else {}
         ends_run = status == "expired" and row["on_timeout"] == "fail"
         answer = Answer(row["id"], status == "expired", ends_run, body, row["answered_by"] or "")
-    return Open(row["id"], status, row["sha256"], row["is_used"], answer)
+    return Open(row["id"], status, row["tool_name"], row["sha256"], row["is_used"], answer)
 
 
 async def open_action(database: Database, lease: Lease, action_id: str, request: Request) -> int:

@@ -14,12 +14,12 @@ from app.agent.effects import AgentLimits
 from app.agent.launch import BUDGET_TEXT
 from app.agent.loop import run_agent
 from app.agent.lost_request import lost_request
-from app.agent.tool_effects import NoDesk
+from app.agent.tool_effects import Fire, NoDesk
 from app.domain.agents import AgentDefinition
 from app.domain.blocks import TextBlock
 from app.domain.briefing import Briefing
-from app.domain.hook_outcome import HookOutcome
-from app.domain.hooks import SubagentStart
+from app.domain.hook_outcome import HookOutcome, Said
+from app.domain.hooks import PermissionRequest, SubagentStart
 from app.domain.messages import (
     AssistantMessage,
     Message,
@@ -29,8 +29,12 @@ from app.domain.messages import (
     TaskUpdatedMessage,
     UserMessage,
 )
+from app.domain.notices import InformationalMessage
+from app.domain.permissions import Scene
+from app.domain.tools import ToolCall, ToolSpec
 from app.domain.usage import Usage
 from app.errors import ModelRejected
+from app.permissions.decision import Allow, Verdict
 from tests.agent.threads import HELPER, agent, played, threads
 from tests.fakes.effects import (
     MODEL,
@@ -415,6 +419,36 @@ async def test_hooks_are_asked_of_its_begin_and_its_end_and_may_send_it_back() -
     assert b"Look again." in b"".join(second.messages[-1].blocks)
     assert "found it" in answer(journal, "A")
     assert "too soon" not in answer(journal, "A")
+
+
+@pytest.mark.requirement("hooks:permission-request")
+async def test_hooks_beside_a_question_are_told_whose_call_it_is_and_heard_before_it_runs() -> None:
+    class Asking:
+        async def check(self, call: ToolCall, spec: ToolSpec, scene: Scene, fire: Fire) -> Verdict:
+            del spec, scene
+            await fire(PermissionRequest(call.id, call.name, call.input, ()))
+            heard.append(tools.started())
+            return Allow(None)
+
+    heard: list[list[str]] = []
+    said = HookOutcome(notes=(Said("look"),))
+    hooks = ScriptedHooks({"PermissionRequest": [said, said]})
+    tools = ScriptedToolbox()
+    world, _ = threads(CHILD, gate=Asking(), tools=tools)
+    journal, _ = await played(replace(world, hooks=hooks), run_info(hooks=("PermissionRequest",)))
+    assert [around.agent_type for around in hooks.around] == [None, "helper"]
+    assert heard == [[], []]
+    told = [m for m in journal.messages() if isinstance(m, InformationalMessage)]
+    assert [m.content.partition(" ")[2] for m in told] == ["says: look"] * 2
+    shown_at = [m.content.partition(":")[2].split()[0] for m in told]
+    assert shown_at == ["Agent", "Change"]
+
+
+@pytest.mark.requirement("loop:denied")
+async def test_a_denied_call_of_agent_is_listed_under_its_older_name() -> None:
+    world, _ = threads({"main": [response(agent("A", "child")), DONE]}, gate=DenyThese(("Agent",)))
+    journal, _ = await played(world)
+    assert [each["tool_name"] for each in journal.result().permission_denials] == ["Task"]
 
 
 async def test_what_keeps_a_run_from_waiting_for_people_is_what_can_move() -> None:
