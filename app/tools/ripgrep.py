@@ -38,6 +38,18 @@ def arguments(options: Sequence[str], paths: Sequence[str] = ()) -> list[str]:
     return ["rg", "--no-config", "--color=never", "--no-messages", *options, "--", *paths]
 
 
+def glob_option(pattern: str) -> str:
+    """Give the option for a glob. ripgrep takes it as a line of an ignore file, unless it is told.
+
+    There a leading `#` begins a comment, and blanks at the end mean nothing.
+    """
+    if pattern.startswith("#"):
+        pattern = f"\\{pattern}"
+    if pattern[-1:].isspace() and not pattern.endswith("\\ "):
+        pattern = f"{pattern[:-1]}[{pattern[-1]}]"
+    return f"--glob={pattern}"
+
+
 async def ripgrep(
     sandbox: Sandbox, options: Sequence[str], paths: Sequence[str] = (), *, cwd: str
 ) -> Found:

@@ -60,6 +60,19 @@ async def test_what_may_not_be_read_is_left_out_of_every_mode(desk: Desk, mode: 
     assert ("open 1" in text, "d/open 2" in text, "secret" in text) == (True, True, False)
 
 
+@pytest.mark.platform
+@pytest.mark.parametrize("name", ["#todo", "#", " ", "end ", "end  ", "tab\t", "a#b", "\\ "])
+async def test_marks_of_ignore_files_are_plain_characters_of_a_glob(desk: Desk, name: str) -> None:
+    for each in (name, "other", "#", "end", "tab"):
+        desk.put(each, "needle")
+    pattern = name.replace("\\", "\\\\")
+    found = await desk.call("Glob", pattern=pattern)
+    assert found.structured["filenames"] == [name], text_of(found)
+    if name.strip() == name:
+        searched = await desk.call("Grep", pattern="needle", glob=pattern)
+        assert searched.structured["filenames"] == [name]
+
+
 async def test_a_long_sift_gives_others_their_turn() -> None:
     turns = 0
 

@@ -1,6 +1,7 @@
 """Write and Edit: what they report, what they remember, what they refuse."""
 
 import os
+import time
 
 import pytest
 
@@ -147,3 +148,16 @@ async def test_a_huge_old_string_is_quoted_only_in_part(desk: Desk) -> None:
     )
     assert result.is_error
     assert len(text_of(result)) < 20_000
+
+
+async def test_what_replace_all_puts_in_is_bounded(desk: Desk) -> None:
+    desk.put("a.txt", "x" * 4_000_000)
+    given = {"file_path": "a.txt", "old_string": "x", "replace_all": True}
+    refused = await desk.call("Edit", **given, new_string="y" * 10_000)
+    assert refused.is_error is True
+    assert "40000000000 characters, too many" in text_of(refused)
+    assert desk.content("a.txt") == b"x" * 4_000_000
+    began = time.process_time()
+    done = await desk.call("Edit", **given, new_string="yz")
+    assert "all occurrences (4000000)" in text_of(done)
+    assert time.process_time() - began < 2

@@ -23,6 +23,8 @@ from app.tools.seen import sha256
 from app.tools.tool import ToolContext, ToolInput, tool
 
 _MAX_QUOTED = 10_000
+_MAX_NEW_CHARS = 32 * 1024 * 1024
+"""Of all that replace_all puts in: a file of 8 MB may hold millions of matches."""
 
 
 class EditInput(ToolInput):
@@ -111,8 +113,14 @@ def _changed(
 ) -> tuple[str, Replaced, Change]:
     """Give the old text, what was replaced, and the change to write. Raises `ToolFailed`."""
     text = _Text.of(present.decoded.text)
-    _check_matches(given, path, text.lines, is_stale=is_stale)
+    count = _checked_matches(given, path, text.lines, is_stale=is_stale)
     new = given.new_string.replace("\r\n", "\n") if text.is_crlf else given.new_string
+    if count * len(new) > _MAX_NEW_CHARS:
+        raise ToolFailed(
+            f"{count} times new_string are {count * len(new)} characters, too many for this tool "
+            f"(at most {_MAX_NEW_CHARS}). Use Bash.",
+            wrapped=True,
+        )
     done = replace(text.lines, given.old_string, new)
     data = present.decoded.encode(text.restored(done.text))
     return text.lines, done, Change(data, sha256(data), patch_of(text.lines, done.text))
@@ -135,10 +143,11 @@ class _Text:
         return lines.replace("\n", "\r\n") if self.is_crlf else lines
 
 
-def _check_matches(given: EditInput, path: str, text: str, *, is_stale: bool) -> None:
+def _checked_matches(given: EditInput, path: str, text: str, *, is_stale: bool) -> int:
+    """Count the places to change. Raises `ToolFailed` when they are not what was meant."""
     matches = count_matches(text, given.old_string)
     if matches == 1 or (matches and given.replace_all):
-        return
+        return matches
     if is_stale:
         raise ToolFailed(
             f"{shown(path)} has changed since you last read or wrote it, and old_string does not "

@@ -9,7 +9,7 @@ from app.tools.builtin.folders import existing_folder
 from app.tools.builtin.output_words import glob_words
 from app.tools.oldest import Oldest, oldest
 from app.tools.paths import one_line, relative
-from app.tools.ripgrep import arguments, check_argument, ripgrep, run_search
+from app.tools.ripgrep import arguments, check_argument, glob_option, ripgrep, run_search
 from app.tools.tool import ToolContext, ToolInput, tool
 from app.tools.turns import kept
 
@@ -99,7 +99,7 @@ async def _all(context: ToolContext, pattern: str, folder: str) -> tuple[list[st
 def _options(pattern: str) -> list[str]:
     # With --null and no path, names come as they are, relative to the folder.
     options = ["--files", "--hidden", "--no-ignore", "--null", "--sort=modified"]
-    return [*options, f"--glob={pattern}"] if pattern else options
+    return [*options, glob_option(pattern)] if pattern else options
 
 
 def _split_absolute(pattern: str) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from app.tools.builtin.grep_output import (
 from app.tools.builtin.output_words import grep_words
 from app.tools.open_file import compute
 from app.tools.paths import shown
-from app.tools.ripgrep import arguments, check_argument, run_search
+from app.tools.ripgrep import arguments, check_argument, glob_option, run_search
 from app.tools.tool import ToolContext, ToolInput, tool
 
 _MAX_COLUMNS = 501
@@ -140,7 +140,7 @@ def _matching(given: GrepInput) -> list[str]:
         options += "--multiline", "--multiline-dotall"
     if given.type:
         options.append(f"--type={given.type}")
-    options += [f"--glob={glob}" for glob in _globs(given.glob or "")]
+    options += [glob_option(glob) for glob in _globs(given.glob or "")]
     return options + [f"--glob=!{name}" for name in _NOT_SEARCHED]
 
 

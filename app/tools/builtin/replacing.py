@@ -31,15 +31,28 @@ def count_matches(text: str, old: str) -> int:
 def replace(text: str, old: str, new: str) -> Replaced:
     """Replace every match; `count_matches` has found at least one.
 
-    Deleting a text that is followed by a line end, and has none itself, deletes that too: no
+    The caller has seen to it that the new text is of bearable size. Deleting a text that is followed by a line end, and has none itself, deletes that too: no
     empty line stays behind.
     """
+    count = text.count(old)
+    if count and (new or old.endswith("\n")):
+        return Replaced(text.replace(old, new), old, count)
+    if count and not old.startswith("\n"):
+        return Replaced(re.sub(f"{re.escape(old)}\n?", "", text), old, count)
+    return _replaced_by_place(text, old, new)
+
+
+def _replaced_by_place(text: str, old: str, new: str) -> Replaced:
+    """Replace match by match: what the quick ways of `replace` do, and what they cannot."""
     places = list(_places(text, old))
+    shapes: dict[str, str] = {}
     pieces: list[str] = []
     position = 0
     for start in places:
         matched = text[start : start + len(old)]
-        pieces += text[position:start], _in_the_shape_of(matched, old, new)
+        if matched not in shapes:
+            shapes[matched] = _in_the_shape_of(matched, old, new)
+        pieces += text[position:start], shapes[matched]
         position = start + len(old)
         if not new and not old.endswith("\n") and text.startswith("\n", position):
             position += 1
