@@ -17,6 +17,7 @@ Json = dict[str, Any]
 """A JSON object of an unknown notebook."""
 
 _BY_INDEX = re.compile(r"cell-(\d{1,9})")
+_HALF = re.compile("[\ud800-\udfff]")
 _DEFAULT_LANGUAGE = "python"
 _FIRST_WITH_IDS = (4, 5)
 
@@ -59,9 +60,11 @@ class Notebook:
         Raises `ToolFailed` when it is nested too deeply.
         """
         try:
-            return json.dumps(self.whole, indent=1, ensure_ascii=False)
+            text = json.dumps(self.whole, indent=1, ensure_ascii=False)
         except RecursionError:
             raise ToolFailed("The notebook is nested too deeply to be written.") from None
+        # Outputs may hold halves of characters; in JSON they can only be escaped.
+        return _HALF.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
 
 
 def parse_notebook(text: str, path: str) -> Notebook:

@@ -144,6 +144,19 @@ async def test_an_odd_notebook_is_shown_and_edited_or_refused_in_words(
         assert "internal error" not in str(result.content)
 
 
+async def test_halves_of_characters_in_other_cells_stay_as_they_are(desk: Desk) -> None:
+    half = '{"cell_type": "code", "source": "", "outputs": [{"text": "\\ud83d, \\\\ud83d"}]}'
+    desk.put("n.ipynb", f'{{"cells": [{{"cell_type": "code", "source": "x"}}, {half}]}}')
+    await desk.call("Read", file_path="n.ipynb")
+    given = {"notebook_path": "n.ipynb", "cell_id": "cell-0"}
+    refused = await desk.call("NotebookEdit", **given, new_source="\ud83d")
+    assert "lone surrogate" in text_of(refused)
+    assert not (await desk.call("NotebookEdit", **given, new_source="caf\u00e9")).is_error
+    changed = desk.content("n.ipynb").decode()
+    assert '"source": "caf\u00e9"' in changed
+    assert '"text": "\\ud83d, \\\\ud83d"' in changed
+
+
 @pytest.mark.parametrize("content", ["", "{bad", "[]", '{"cells": [1]}', "[" * 100_000])
 async def test_what_is_no_notebook_is_told(content: str, desk: Desk) -> None:
     desk.put("n.ipynb", content)

@@ -67,6 +67,8 @@ def _changed(
     given: NotebookEditInput, path: str, present: Present
 ) -> tuple[str, dict[str, Any], str, Change]:
     """Give the language, what to tell of the cell, the new text, and the change to write."""
+    if given.edit_mode != "delete":
+        present.decoded.encode(given.new_source)  # refuses what no file can hold
     notebook = parse_notebook(present.decoded.text, path)
     index = _place(given, notebook)
     match given.edit_mode:
