@@ -15,6 +15,7 @@ from tests.chaos.plan import Plan
 Say = Callable[[str], None]
 _ALONE = frozenset({"pg_restart", "pg_freeze"})
 """Never two of these at once."""
+_TURNS = 3
 
 
 @dataclass(slots=True)
@@ -33,7 +34,10 @@ class Faults:
     _mount: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def do_harm(self, until_s: float) -> None:
-        """Deal faults from shuffled decks until the (monotonic) time; then heal everything."""
+        """Deal faults from shuffled decks until the (monotonic) time; then heal everything.
+
+        A kind that has to happen, and found nobody whom it could befall, has its turns afterwards.
+        """
         deck = [k for k in self.plan.must if k in self.plan.kinds]
         self.dice.shuffle(deck)
         rest = [k for k in self.plan.kinds if k not in deck]
@@ -48,6 +52,11 @@ class Faults:
                 if self.dice.random() < 0.7 or kind in _ALONE:
                     await asyncio.wait([task])
                 await asyncio.sleep(self.dice.uniform(0.2, 1.2))
+        for kind in self.plan.must:
+            for _ in range(_TURNS):
+                if not self.counts[kind]:
+                    await self.fleet.until_up(1)
+                    await self._one(kind)
         await self._heal()
 
     async def _one(self, kind: str) -> None:
