@@ -150,6 +150,7 @@ async def _look(arena: Arena, faults: Faults) -> tuple[Evidence, dict[str, list[
         "each run has one result": checks_log.one_result(found),
         "runs do not overlap": checks_log.apart(found),
         "prompts are taken once": checks_log.prompts_taken_once(found),
+        "subagents end once, and are counted": checks_log.subagents_end_once(found),
         "effects happen once": checks_log.effects_once(found),
         "an approved call ran once": checks_log.approved_calls_run_once(found),
         "readers saw the log": checks_log.readers_saw_the_log(found, readers),

@@ -29,21 +29,32 @@ def dense(found: Evidence) -> Iterator[str]:
 
 
 def calls_answered(found: Evidence) -> Iterator[str]:
-    """A call before a result message has exactly one result, after it; no result lacks a call."""
+    """A call before a result message has exactly one result, after it; no result lacks a call.
+
+    Open calls of a subagent that was stopped end with it.
+    """
     for id_, messages in found.messages.items():
         asked: dict[str, int] = {}
+        thread: dict[str, str | None] = {}
+        stopped = {
+            message["tool_use_id"]
+            for _, message in messages
+            if message.get("subtype") == "task_notification" and message["status"] == "stopped"
+        }
         answered: Counter[str] = Counter()
         last_result = max((r["seq"] for r, m in messages if m["type"] == "result"), default=0)
         for row, message in messages:
             for block in blocks(message):
                 if block["type"] == "tool_use":
                     asked[block["id"]] = row["seq"]
+                    thread[block["id"]] = message["parent_tool_use_id"]
                 elif block["type"] == "tool_result":
                     answered[block["tool_use_id"]] += 1
                     if block["tool_use_id"] not in asked:
                         yield f"session {id_}: a result without a call at {row['seq']}"
         for call, seq in asked.items():
-            if answered[call] > 1 or (seq < last_result and answered[call] != 1):
+            least = 0 if thread[call] in stopped else 1
+            if answered[call] > 1 or (seq < last_result and answered[call] < least):
                 yield f"session {id_}: call {call} at {seq} has {answered[call]} results"
 
 
@@ -100,6 +111,31 @@ def prompts_taken_once(found: Evidence) -> Iterator[str]:
         run = found.runs[prompt["run_id"]]
         if times > 1 or (times == 0 and run["result_subtype"] == "success"):
             yield f"prompt {prompt['uuid']} of run {run['id']} stands {times} times in the log"
+
+
+def subagents_end_once(found: Evidence) -> Iterator[str]:
+    """A subagent that began has one end; results count those that have ended until then."""
+    for id_, messages in found.messages.items():
+        begun: dict[str, int] = {}
+        ends: Counter[str] = Counter()
+        for row, message in messages:
+            subtype = message.get("subtype")
+            if subtype == "task_started" and message["task_type"] == "local_agent":
+                begun[message["task_id"]] = row["seq"]
+            elif subtype == "task_notification":
+                ends[message["task_id"]] += 1
+            elif message["type"] == "result":
+                ended = sum(ends[task] for task in begun)
+                yield from _miscounted(id_, message["subagent_stats"], len(begun), ended)
+        for task, seq in begun.items():
+            if ends[task] != 1:
+                yield f"session {id_}: subagent {task}, begun at {seq}, has {ends[task]} ends"
+
+
+def _miscounted(id_: str, told: dict[str, Any], begun: int, ended: int) -> Iterator[str]:
+    counted = told["completed"] + told["failed"] + sum(told["killed"].values())
+    if (told["spawned"], counted) != (begun, ended):
+        yield f"session {id_}: {begun} subagents began and {ended} ended, but a result says {told}"
 
 
 def effects_once(found: Evidence) -> Iterator[str]:

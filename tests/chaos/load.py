@@ -100,10 +100,12 @@ class Scripts:
         return [self._write(), [self._read(), self._write(), self._read()], {"text": "mixed"}]
 
     def _agents(self) -> list[Any]:
+        leaf = self._agent(self._write())
+        deep = self._agent([self._agent(self._agent(self._write()), self._write()), leaf])
         both = [self._agent(self._write()), self._agent(self._write(), self._read())]
-        return [both, self._write(), {"text": "delegated"}]
+        return [[*both, deep], self._write(), {"text": "delegated"}]
 
-    def _agent(self, *steps: dict[str, Any]) -> dict[str, Any]:
+    def _agent(self, *steps: Any) -> dict[str, Any]:
         asked = f"A part. <<script {json.dumps([*steps, {'text': 'done'}])} >>"
         return {"tool": "Agent", "input": {"description": "a part", "prompt": asked}}
 
