@@ -12,6 +12,7 @@ from types import FrameType
 
 import uvicorn
 import uvloop
+from anyio.lowlevel import checkpoint
 from fastapi import FastAPI
 
 from app.errors import ConfigError
@@ -39,6 +40,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, then set what was loaded aside: the collector need not walk it again and again."""
         await super().startup(sockets)
+        await checkpoint()  # loads anyio's half for asyncio, which the first stream would wait for
         gc.collect()
         gc.freeze()
 

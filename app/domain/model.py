@@ -1,7 +1,7 @@
 """A model request and its answer, in the Messages API's terms."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from app.domain.blocks import Block
@@ -37,15 +37,24 @@ class ContextMessage:
 
     def plus(self, blocks: tuple[bytes, ...], uuids: tuple[str, ...]) -> "ContextMessage":
         """Give the message with more blocks at its end."""
-        return replace(
-            self, blocks=(*self.blocks, *blocks), uuids=(*self.uuids, *uuids), whole=None
+        # Not by `replace`: a resumed session does this for each of its messages.
+        return ContextMessage(
+            self.role,
+            (*self.blocks, *blocks),
+            None,
+            (*self.uuids, *uuids),
+            self.tokens_before,
+            self.known,
         )
 
     def closed(self) -> "ContextMessage":
         """Give the message with its whole JSON, so that requests need not join it again."""
         if self.whole is not None:
             return self
-        return replace(self, whole=encode_context_message(self.role, self.blocks))
+        whole = encode_context_message(self.role, self.blocks)
+        return ContextMessage(
+            self.role, self.blocks, whole, self.uuids, self.tokens_before, self.known
+        )
 
 
 @dataclass(frozen=True, slots=True)

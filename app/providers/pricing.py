@@ -88,9 +88,9 @@ class PriceTable:
             for model, figures in source.items():
                 self._add(model, figures)
 
-    def warm_up(self) -> None:
-        """Load the package's data now: the first look-up costs a tenth of a second."""
-        _package_model("claude-sonnet-5")
+    def warm_up(self, model: str, at: datetime) -> None:
+        """Look a price up now: the first time costs a tenth of a second, for the package's data."""
+        self.cost_usd(model, Usage(), at)
 
     def learn(self, model: str, context_window: int, max_output: int | None) -> None:
         """Take the provider's word for a model's window. The operator's own figures win.

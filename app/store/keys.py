@@ -95,15 +95,12 @@ async def find_caller(database: Database, key: str) -> Caller | None:
     async with database.connect() as connection:
         row = (
             await connection.execute(
-                select(
-                    api_keys.c.tenant_id,
-                    api_keys.c.id,
-                    api_keys.c.sha256,
-                    tenants.c.allow_bypass,
-                    tenants.c.policy,
-                )
-                .join(tenants, tenants.c.id == api_keys.c.tenant_id)
-                .where(api_keys.c.id == key_id_of(key), api_keys.c.revoked_at.is_(None))
+                sql(
+                    """SELECT k.tenant_id, k.id, k.sha256, t.allow_bypass, t.policy
+                       FROM api_keys k JOIN tenants t ON t.id = k.tenant_id
+                       WHERE k.id = :id AND k.revoked_at IS NULL"""
+                ),
+                {"id": key_id_of(key)},
             )
         ).one_or_none()
     # An unknown id costs one comparison too.

@@ -102,8 +102,8 @@ async def open_service(
             settings.model.abilities,
             has_tool_search=settings.model.tool_search,
         )
-        await asyncio.to_thread(prices.warm_up)
         stamps = SystemStamps(SystemClock(), prices)
+        await asyncio.to_thread(prices.warm_up, settings.model.default, stamps.clock.now())
         rules = WorkspaceRules(
             settings.workspace.allowed_roots, settings.workspace.allow_root_owned
         )

@@ -7,7 +7,6 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from app.domain.blocks import (
     Block,
@@ -268,8 +267,16 @@ def test_a_system_message_of_an_unknown_kind_is_read() -> None:
 
 @pytest.mark.parametrize("body", ["{}", '{"type":"system"}', '{"type":"stream_event"}', "nonsense"])
 def test_what_is_no_message_is_refused(body: str) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(ValueError, match=r"expected ident|validation error"):
         parse_message(body)
+
+
+def test_a_number_keeps_all_its_digits() -> None:
+    body = b'{"type":"user","session_id":"s","uuid":"u","timestamp":"t","parent_tool_use_id":null,'
+    body += b'"message":{"role":"user","content":"x"},"tool_use_result":%d}' % 2**70
+    found = parse_message(body)
+    assert isinstance(found, UserMessage)
+    assert found.tool_use_result == 2**70
 
 
 def test_times_are_utc_with_milliseconds() -> None:
