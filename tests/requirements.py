@@ -239,6 +239,18 @@ REQUIREMENTS: dict[str, Requirement] = {
     "loop:subagent-stats": Requirement(
         "Results count what became of the session's subagents, whoever ran them.", "loop 1.5"
     ),
+    "loop:background-subagents": Requirement(
+        "One in the background is a run beside its parent's; its end begins a turn.", "loop 13.3"
+    ),
+    "loop:background-subagents-stops": Requirement(
+        "Cancels reach subagents in the background, unless they are of the turn.", "loop 13.2"
+    ),
+    "loop:background-subagents-resume": Requirement(
+        "A host's death leaves them to another one; each end is told once.", "ADR 16"
+    ),
+    "loop:background-subagents-budget": Requirement(
+        "At the cap they are stopped, and no more are begun.", "B8"
+    ),
     "loop:subagent-cancel": Requirement("A cancel reaches every thread.", "field P13"),
     "hooks:subagents": Requirement(
         "SubagentStart adds to what a subagent is told; SubagentStop may send it back.", "loop 12.2"

@@ -4,6 +4,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from app.agent.effects import Stamps
+from app.agent.finish_step import budget_spent
+from app.agent.launch import BUDGET_TEXT
 from app.agent.result_batch import denial_of, result_batch
 from app.agent.results import LOST_TEXT, note_entry, result_entry
 from app.agent.state import LoopState
@@ -82,6 +84,29 @@ def interrupted(
             note_entry(marker, state, effects),
         ),
     )
+
+
+def stopped_at_budget(
+    state: LoopState,
+    effects: Stamps,
+    *,
+    partial: PartialResponse | None,
+    asides: Mapping[str, PartialResponse],
+) -> Batch:
+    """End a subagent in the background that others have left no budget, whatever it was at.
+
+    What it had under way is estimated, as in a run that was cancelled.
+    """
+    ledger = (row_of_cut(partial, effects),) if partial else lost_summary(state, effects)
+    ledger += tuple(
+        row_of_thread(row_of_cut(cut, effects), call_id) for call_id, cut in asides.items()
+    )
+    calls = state.open_calls
+    refused = ToolResult(BUDGET_TEXT, is_error=True)
+    closed = tuple(result_entry(call.id, refused, state, effects) for call in calls)
+    ended = budget_spent(state.apply(Batch(ledger=ledger)), effects, ledger)
+    killed = threads_killed(calls, state, effects)
+    return replace(ended, entries=(*killed, *closed, *ended.entries))
 
 
 def abandoned(state: LoopState, effects: Stamps, *, end_reason: EndReason, why: str) -> Batch:

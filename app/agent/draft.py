@@ -15,7 +15,7 @@ from app.agent.shortened import blocks_of, clear, put_summary
 from app.agent.sound import sendable
 from app.agent.structured import NO_CALL, OUTPUT_FACT, raw_input
 from app.agent.subagent_fold import counted
-from app.agent.task_fold import TASK_NOTICE, tasks_after
+from app.agent.task_fold import OWN_RUN, TASK_NOTICE, tasks_after
 from app.agent.thread_facts import LAUNCHED, OF_THREAD, THREAD
 from app.compaction.sizes import message_tokens
 from app.domain.blocks import (
@@ -213,6 +213,7 @@ class Draft:
                 self._launch(facts[LAUNCHED])
             case TaskStartedMessage() | TaskNotificationMessage():
                 self.tasks = tasks_after(self.tasks, message, facts)
+                self.spawned += bool(facts and OWN_RUN in facts)
             case RateLimitEvent():
                 self.rate_limit = message.rate_limit_info
             case StatusMessage(permissionMode=str(mode)):

@@ -4,9 +4,10 @@ Those to models and to tools have modules of their own (`model_effects.py`, `too
 Tests pass fakes by parameter; telemetry wraps an effect where parts are wired together.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Protocol
 
 from app.agent.model_effects import Model, Models, Previews, SideModel
@@ -79,6 +80,25 @@ class Tasks(Protocol):
     def end_of(self, task_id: str) -> TaskEnd | None:
         """Say how a task ended; None while it runs. One that is not known here is lost."""
         ...
+
+    async def someone_ended(self, among: Collection[str]) -> None:
+        """Wait until one of these tasks has ended, also if that was before."""
+        ...
+
+
+class Purse(Protocol):
+    """What subagents in the background spend beside a run."""
+
+    def others_usd(self) -> Decimal:
+        """Give what counts against the run's budget now, of what it has not spent itself."""
+        ...
+
+
+class NoPurse:
+    """Of a run beside which nothing goes on."""
+
+    def others_usd(self) -> Decimal:
+        return Decimal(0)
 
 
 class Servers(Protocol):
@@ -233,5 +253,6 @@ class Effects:
     agents: Agents
     desk: Desk = NoDesk()
     servers: Servers = field(default_factory=NoServers)
+    purse: Purse = NoPurse()
     tree: "Tree | None" = None
     """Of a subagent: what it shares with the others that its step has begun."""

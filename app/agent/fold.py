@@ -6,6 +6,7 @@ from dataclasses import replace
 from app.agent.active import JournalRow, active_rows, briefing_of
 from app.agent.draft import Draft
 from app.agent.state import CARRIED, LoopState, RunInfo
+from app.agent.thread_facts import THREAD
 from app.domain.usage import Spend
 
 
@@ -28,7 +29,8 @@ def fold(
     draft.briefing = briefing_of(left)
     current: str | None = None
     for run_id, message, facts in kept:
-        if run_id is not None and run_id != current:
+        # A subagent in the background is a run of its own, and part of no other one.
+        if run_id not in (None, current) and not (facts and THREAD in facts):
             draft.enter(fresh)
             current = run_id
         draft.record(message, facts)

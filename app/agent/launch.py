@@ -126,6 +126,19 @@ def is_too_deep(call: ToolCall, state: LoopState, effects: Effects) -> bool:
     return is_agent and thread is not None and thread.depth >= effects.agents.limits.depth
 
 
+def goes_on_alone(call: ToolCall, state: LoopState, effects: Effects) -> bool:
+    """Whether a new subagent goes on in the background: as its call says, or else its kind.
+
+    What a subagent begins is always waited for: nothing of it outlives its own last words.
+    """
+    asked = AgentInput.model_validate(dict(call.input))
+    definition = effects.agents.definitions.get(asked.subagent_type or GENERAL)
+    wanted = asked.run_in_background
+    if wanted is None:
+        wanted = definition is not None and definition.background
+    return wanted and state.run.thread is None
+
+
 def _options(
     model: str,
     asked: AgentInput,

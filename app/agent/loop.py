@@ -16,6 +16,7 @@ from app.agent.steps import (
     AskForOutput,
     AskHooks,
     AskModel,
+    AwaitSubagents,
     Compact,
     Finish,
     Nudge,
@@ -28,7 +29,7 @@ from app.agent.steps import (
 )
 from app.agent.stop_step import ask_hooks
 from app.agent.suggest_step import suggest
-from app.agent.task_notes import with_ends_told
+from app.agent.task_notes import end_awaited, with_ends_told
 from app.agent.tool_step import refuse_tools, run_tools
 from app.domain.journal import Batch
 
@@ -83,12 +84,12 @@ def perform(step: Step, state: LoopState, effects: Effects) -> AsyncGenerator[Ad
             return run_tools(calls, state, effects, run_agent)
         case RefuseTools(calls, why):
             return refuse_tools(calls, why, state, effects)
-        case Nudge():
-            return nudge(state, effects)
-        case AskForOutput():
-            return ask_for_output(state, effects)
+        case Nudge() | AskForOutput():
+            return (nudge if isinstance(step, Nudge) else ask_for_output)(state, effects)
         case AskHooks(event):
             return ask_hooks(event, state, effects)
+        case AwaitSubagents(task_ids):
+            return end_awaited(task_ids, state, effects)
         case Finish(cause):
             return finish(cause, state, effects)
         case Suggest():

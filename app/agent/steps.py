@@ -87,6 +87,13 @@ class AskHooks:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitSubagents:
+    """Wait for a subagent in the background: the run wants to hear of them all before it ends."""
+
+    task_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """Write the result."""
 
@@ -107,6 +114,7 @@ Step: TypeAlias = (
     | Nudge
     | AskForOutput
     | AskHooks
+    | AwaitSubagents
     | Finish
     | Suggest
 )
@@ -147,8 +155,12 @@ def _next_of_answer(state: LoopState) -> Step | None:
     return None
 
 
-def _completed(state: LoopState) -> AskHooks | Finish:
+def _completed(state: LoopState) -> AskHooks | AwaitSubagents | Finish:
     """Decide how a run ends that the model has brought to its end."""
+    if state.run.options.wait_for_subagents and state.stop_reason != "refusal":
+        agents = tuple(task.id for task in state.tasks.values() if task.own_run_id)
+        if agents:
+            return AwaitSubagents(agents)
     event = SubagentStop.name if state.run.thread else Stop.name
     has_hooks = event in state.run.hooks and state.responses > 0
     if has_hooks and state.hooks.stop_of != state.message_id:

@@ -14,7 +14,8 @@ def counted(
     """Give the numbers after a message, at whatever depth it stands."""
     match message:
         case TaskStartedMessage(task_type="local_agent"):
-            launched = own_facts(facts).get(LAUNCHED) or {}
+            told = own_facts(facts)
+            launched = told.get(LAUNCHED) or told
             usual = "background" if message.is_backgrounded else "unset"
             return counts.started(
                 message.task_id,

@@ -5,19 +5,31 @@ parent's. What it makes durable it hands to its parent's step, which yields it a
 stored; only then the subagent goes on. Its last words, the end of its task and the result of
 the call are one batch. A thread that is in the parent's state already is one that another
 attempt began: it is driven on from there.
+
+One that the main conversation begins in the background is only begun here: it is a run of its own
+from then on (`agent/backgrounded.py`).
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-from app.agent.effects import AgentLimits, Effects, NoServers
+from app.agent.backgrounded import launch
+from app.agent.effects import AgentLimits, Effects, NoServers, Purse
 from app.agent.hook_memory import hook_facts
 from app.agent.hook_points import contexts, fire, told
-from app.agent.launch import BUDGET_TEXT, CannotLaunch, launch_facts, skills_of
+from app.agent.launch import BUDGET_TEXT, CannotLaunch, goes_on_alone, launch_facts, skills_of
 from app.agent.narrowed import NarrowedToolbox
 from app.agent.report import report_of
 from app.agent.run_info import Thread
@@ -30,7 +42,7 @@ from app.domain.journal import Batch, Entry
 from app.domain.messages import Prompt
 from app.domain.options import AgentOptions
 from app.domain.subagent_stats import Refusal
-from app.domain.tasks import TaskEnd
+from app.domain.tasks import BackgroundTask, TaskEnd
 from app.domain.tools import ToolCall, ToolResult
 from app.domain.usage import LedgerRow
 
@@ -55,19 +67,35 @@ class Tree:
     spent_usd: Decimal
     """By all threads of the run."""
     spawned: int
+    root: str
+    """The thread whose step it is: the call that began it. "": the main conversation."""
+    purse: Purse
+    """Beside those threads: what goes on in the background."""
+    beside_usd: Decimal
+    """Of that, what `spent_usd` holds."""
+    launched: list[BackgroundTask] = field(default_factory=list)
+    """What the step has begun in the background."""
     slots: dict[int, asyncio.Semaphore] = field(default_factory=dict)
     """On each depth: a thread waits for those below it only, so none waits in a circle."""
     _moving: dict[str, int] = field(default_factory=dict)
-    """What can move in each thread, by call: its open calls, or its next request. "": the main one."""
+    """What can move in each thread, by call: its open calls, or its next request."""
     _queued: int = 0
     """Subagents that wait for a place."""
 
     @staticmethod
     def of(state: LoopState, effects: Effects, drive: Drive) -> "Tree":
-        """Make it for a step of the main conversation."""
-        budget_usd = state.run.options.max_budget_usd
-        limits = effects.agents.limits
-        return Tree(drive, effects.desk, limits, budget_usd, state.spent_usd, state.spawned)
+        """Make it for a step of a run's own conversation."""
+        return Tree(
+            drive,
+            effects.desk,
+            effects.agents.limits,
+            state.run.options.max_budget_usd,
+            state.spent_usd,
+            state.spawned,
+            state.run.thread.call_id if state.run.thread else "",
+            effects.purse,
+            state.others_usd,
+        )
 
     def expects(self, state: LoopState, calls: int) -> None:
         """Say how many calls of a thread's step have no stored result.
@@ -75,8 +103,8 @@ class Tree:
         The run waits for answers when every call of every thread does; a call that a subagent
         carries out waits when all of the subagent's do.
         """
-        thread = state.run.thread
-        self._moving[thread.call_id if thread else ""] = max(calls, 1) if thread else calls
+        key = state.run.thread.call_id if state.run.thread else ""
+        self._moving[key] = calls if key == self.root else max(calls, 1)
         self._tell()
 
     def ended(self, call_id: str) -> None:
@@ -85,13 +113,17 @@ class Tree:
         self._tell()
 
     def _tell(self) -> None:
-        main = self._moving.get("", 0)
-        below = sum(n - 1 for key, n in self._moving.items() if key)
+        main = self._moving.get(self.root, 0)
+        below = sum(n - 1 for key, n in self._moving.items() if key != self.root)
         self.desk.expects(main + below - self._queued)
 
     @property
     def is_over_budget(self) -> bool:
-        return self.budget_usd is not None and self.spent_usd >= self.budget_usd
+        return self.budget_usd is not None and self._all_usd >= self.budget_usd
+
+    @property
+    def _all_usd(self) -> Decimal:
+        return self.spent_usd + self.purse.others_usd() - self.beside_usd
 
     @asynccontextmanager
     async def place(self, depth: int) -> AsyncIterator[None]:
@@ -115,7 +147,7 @@ class Tree:
 
     def told(self, state: LoopState) -> LoopState:
         """Give a subagent's state, which knows what the others have spent."""
-        return replace(state, others_usd=self.spent_usd - state.spend.cost_usd)
+        return replace(state, others_usd=self._all_usd - state.spend.cost_usd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,19 +188,19 @@ class Spawn:
 
     async def _begin(self) -> Spawned:
         facts = await self._facts()
-        async with self.tree.place(facts["depth"]):
-            if self.tree.is_over_budget:
-                raise CannotLaunch(BUDGET_TEXT, "budget")
-            if self.tree.spawned >= self.tree.limits.a_run:
-                raise CannotLaunch(
-                    f"This run has begun {self.tree.limits.a_run} subagents already.",
-                    "concurrency_limit",
-                )
-            self.tree.spawned += 1
+        prompt = str(self.call.input["prompt"])
+        if not self.forked and goes_on_alone(self.call, self.state, self.effects):
+            self._count()
             notes, added = await self._start_hooks(facts)
-            begun = thread_begins(
-                str(self.call.input["prompt"]), facts, self.state, self.effects, added
+            batch, task, result = launch(
+                prompt, facts, self.state, self.effects, added, self.tree.launched
             )
+            self.tree.launched.append(task)
+            return Spawned(replace(batch, entries=(*notes, *batch.entries)), result)
+        async with self.tree.place(facts["depth"]):
+            self._count()
+            notes, added = await self._start_hooks(facts)
+            begun = thread_begins(prompt, facts, self.state, self.effects, added)
             begun = replace(begun, entries=(*notes, *begun.entries))
             await self.hand_over(begun)
             return await self._drive(self.state.apply(begun).threads[self.call.id])
@@ -178,6 +210,17 @@ class Spawn:
         facts = {**launch_facts(self.call, self.state, self.effects), **self.forked}
         skills = await skills_of(facts["agent_type"], self.state, self.effects)
         return {**facts, LOADED: [*facts.get(LOADED, ()), *skills]}
+
+    def _count(self) -> None:
+        """Count one more subagent. Raises `CannotLaunch` when there may be none."""
+        if self.tree.is_over_budget:
+            raise CannotLaunch(BUDGET_TEXT, "budget")
+        if self.tree.spawned >= self.tree.limits.a_run:
+            raise CannotLaunch(
+                f"This run has begun {self.tree.limits.a_run} subagents already.",
+                "concurrency_limit",
+            )
+        self.tree.spawned += 1
 
     async def _start_hooks(
         self, facts: Mapping[str, Any]
@@ -223,7 +266,7 @@ def child_effects(child: LoopState, effects: Effects) -> Effects:
     return replace(
         effects,
         tools=NarrowedToolbox(effects.agents.tools, frozenset(thread.tools)),
-        inbox=_NoInbox(),
+        inbox=NoInbox(),
         tasks=_NoTasks(),
         place=aside.place,
         previews=aside.previews,
@@ -262,7 +305,9 @@ class _ChildDesk:
         return True
 
 
-class _NoInbox:
+class NoInbox:
+    """Of a subagent: nobody prompts it but once."""
+
     async def take(self, *, steers: bool) -> Sequence[Prompt]:  # noqa: ARG002 - the seam's signature
         return ()
 
@@ -270,3 +315,6 @@ class _NoInbox:
 class _NoTasks:
     def end_of(self, task_id: str) -> TaskEnd | None:  # noqa: ARG002 - the seam's signature
         return LOST
+
+    async def someone_ended(self, among: Collection[str]) -> None:
+        """Have nothing to wait for."""

@@ -32,19 +32,31 @@ from app.domain.usage import LedgerRow
 _LONGEST_LINE = 120
 
 
-def in_thread(batch: Batch, child: LoopState, stamps: Stamps, duration_ms: int) -> Batch:
+def in_thread(
+    batch: Batch,
+    child: LoopState,
+    stamps: Stamps,
+    duration_ms: int,
+    *,
+    is_alone: bool = False,
+    shows_text: bool | None = None,
+) -> Batch:
     """Give a subagent's batch as rows of its parent. `child` is where it stands then.
 
-    Its result message stays behind: what comes of it is the result of a call.
+    Its result message stays behind: what comes of it is the result of a call. `shows_text`: whether
+    readers see what it says; None: as the run's options have it. `is_alone`: it is in the background.
     """
     thread = _thread(child)
+    shows = child.run.options.forward_subagent_text if shows_text is None else shows_text
     entries: list[Entry] = []
     for entry in batch.entries:
         if isinstance(entry.message, ResultMessage):
             continue
+        told = [inside(entry, thread, shows_text=shows)]
         if (call := _call(entry)) is not None and entry.thread is None:
-            entries.append(_progress(call, child, stamps, duration_ms))
-        entries.append(_inside(entry, thread, shows_text=child.run.options.forward_subagent_text))
+            # In the background it is told behind the call, in the foreground before it.
+            told.insert(int(is_alone), _progress(call, child, stamps, duration_ms))
+        entries += told
     rows = tuple(row_of_thread(row, thread.call_id) for row in batch.ledger)
     return Batch(tuple(entries), rows, events=batch.events)
 
@@ -85,7 +97,7 @@ def thread_begins(
         (
             Entry.of(started, {LAUNCHED: dict(launched)}),
             # Of a subagent's own subagents the prompt is told by `task_started` alone.
-            _inside(with_hook(Entry.of(asked), added), thread, shows_text=thread.depth == 1),
+            inside(with_hook(Entry.of(asked), added), thread, shows_text=thread.depth == 1),
         )
     )
 
@@ -131,7 +143,7 @@ def thread_ends(
         status="stopped" if status == "killed" else status,
         output_file="",
         summary=summary,
-        usage=_usage(child, duration_ms) if duration_ms is not None else None,
+        usage=task_usage(child, duration_ms) if duration_ms is not None else None,
     )
     facts = {KILLED_BY: killer} if status == "killed" else None
     return (*below, Entry.of(updated, facts), Entry.of(told))
@@ -163,7 +175,7 @@ def _call(entry: Entry) -> ToolUseBlock | None:
     return block if isinstance(block, ToolUseBlock) else None
 
 
-def _inside(entry: Entry, thread: Thread, *, shows_text: bool) -> Entry:
+def inside(entry: Entry, thread: Thread, *, shows_text: bool) -> Entry:
     """Give a row of a thread as its parent sees it."""
     facts: dict[str, Any] = {THREAD: thread.call_id, OF_THREAD: entry.facts}
     if entry.thread is not None:  # a grandchild's: its words are those of its own thread
@@ -227,7 +239,7 @@ def _progress(call: ToolUseBlock, child: LoopState, stamps: Stamps, duration_ms:
         tool_use_id=thread.call_id,
         description=_doing(call),
         subagent_type=thread.agent_type,
-        usage=_usage(child, duration_ms),
+        usage=task_usage(child, duration_ms),
         last_tool_name=call.name,
     )
     facts = {THREAD: thread.call_id, OF_THREAD: None}
@@ -248,7 +260,8 @@ def _doing(call: ToolUseBlock) -> str:
     return line if len(line) <= _LONGEST_LINE else line[:_LONGEST_LINE] + "…"
 
 
-def _usage(child: LoopState, duration_ms: int) -> dict[str, int]:
+def task_usage(child: LoopState, duration_ms: int) -> dict[str, int]:
+    """Give a subagent's `usage` as messages about its task have it."""
     return {
         "total_tokens": child.used_tokens,
         "tool_uses": sum(child.uses.values()),

@@ -166,13 +166,15 @@ async def carry_out(block: ToolUseBlock, calls: Calls) -> Done:
     facts: dict[str, Any] = {BRIEFING: news.to_json()} if news else {}
     facts |= {REFUSED: spawned.limit} if spawned.limit else {}
     told = result_entry(call.id, result, state, effects, decision=decision, facts=facts)
+    of_tasks = _told_of_tasks(result, call, state, effects)
     done = _told(
         hooks,
         _audited(told, call, decision),
-        before=(*changed, *_told_of_tasks(result, call, state, effects)),
+        before=(*changed, *of_tasks.entries),
         after=[note_entry(text, state, effects, is_synthetic=True) for text in result.notes],
     )
-    return replace(done, batch=joined((spawned.batch, done.batch)))
+    batch = joined((spawned.batch, done.batch))
+    return replace(done, batch=replace(batch, told=of_tasks.told))
 
 
 async def _may_have_run(call: ToolCall, spec: ToolSpec, state: LoopState, effects: Effects) -> bool:
@@ -264,12 +266,12 @@ def _audited(entry: Entry, call: ToolCall, decision: Allow | Deny) -> Entry:
     return replace(entry, audit=audit_note(call, decision))
 
 
-def _told_of_tasks(
-    result: ToolResult, call: ToolCall, state: LoopState, effects: Effects
-) -> tuple[Entry, ...]:
-    started = task_started(result.started, call.id, state, effects) if result.started else ()
-    stopped = task_stopped(result.stopped, state, effects.tasks, effects) if result.stopped else ()
-    return (*started, *stopped)
+def _told_of_tasks(result: ToolResult, call: ToolCall, state: LoopState, effects: Effects) -> Batch:
+    if result.stopped:
+        return task_stopped(result.stopped, state, effects.tasks, effects)
+    return (
+        Batch(task_started(result.started, call.id, state, effects)) if result.started else Batch()
+    )
 
 
 def _groups(calls: Sequence[ToolUseBlock], effects: Effects) -> Iterable[tuple[ToolUseBlock, ...]]:

@@ -1,6 +1,6 @@
 """Subagents: how a client or a project describes them, how a model asks for one."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
@@ -19,7 +19,7 @@ GENERAL = "general-purpose"
 INHERITED = "inherit"
 """The model of a definition that wants its parent's."""
 _BARE = r"^[A-Za-z0-9_-]{1,200}$"
-_LATER = ("memory", "initial_prompt", "background")
+_LATER = ("memory", "initial_prompt")
 """Parts of a definition that this version does not carry out: taken when they say nothing."""
 
 AgentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$")]
@@ -47,6 +47,8 @@ class AgentDefinition(BaseModel):
     """Rounds of tool use after which it ends."""
     permission_mode: PermissionMode | None = None
     """Counts where it is stricter than its parent's."""
+    background: Annotated[bool, Field(strict=True)] = False
+    """Whether it is not waited for, unless a call says otherwise."""
     skills: Annotated[list[SkillName], Field(max_length=20)] = []
     """Skills whose texts it begins with. The run must have the tool Skill, and them."""
     mcp_servers: Annotated[list[ServerName], Field(max_length=100)] | None = None
@@ -109,5 +111,5 @@ class AgentInput(BaseModel):
     """Another model than the kind's own, by id or alias."""
     effort: Effort | None = None
     """Another depth of work than the kind's own."""
-    run_in_background: Literal[False] | None = None
-    """Subagents are waited for."""
+    run_in_background: bool | None = None
+    """True: it is not waited for; its report comes in a notice when it has ended."""

@@ -39,6 +39,19 @@ class ServiceEvent:
     """`run.queued`, `run.started`, `run.finished`, …"""
     data: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of the event."""
+    thread: str | None = None
+    """The call that began the subagent in the background whose run it is of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A subagent that goes on in the background: it is a run from the moment it is begun."""
+
+    run_id: str
+    options: Mapping[str, Any]
+    """Its own, in stored form: the parent's with what differs."""
+    launched: Mapping[str, Any]
+    """All that it was given, so that any host can begin it, or go on with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +68,10 @@ class Batch:
     """Set on the last batch of a run: its terminal state commits with its terminal message."""
     events: tuple[ServiceEvent, ...] = ()
     """Written after the entries."""
+    launches: tuple[Launch, ...] = ()
+    """Runs that begin with it, in the background."""
+    told: tuple[str, ...] = ()
+    """Runs of subagents in the background whose ends the entries tell."""
 
 
 def batch(*messages: Message, ledger: tuple[LedgerRow, ...] = ()) -> Batch:
@@ -68,4 +85,6 @@ def joined(batches: Sequence[Batch]) -> Batch:
         tuple(entry for one in batches for entry in one.entries),
         tuple(row for one in batches for row in one.ledger),
         events=tuple(event for one in batches for event in one.events),
+        launches=tuple(launch for one in batches for launch in one.launches),
+        told=tuple(run_id for one in batches for run_id in one.told),
     )

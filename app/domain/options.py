@@ -208,6 +208,9 @@ class AgentOptions(BaseModel):
     """Kinds of subagents that the run may begin, by name. They win over those of `.claude/agents`."""
     forward_subagent_text: bool = False
     """Whether readers see what subagents say and think, not their calls alone."""
+    wait_for_subagents: bool = False
+    """Whether the run ends only when those of its session in the background have, and the model
+    has heard of them; one of the service's own options. Otherwise runs that follow tell it."""
     include_partial_messages: bool = False
     """Whether readers get previews unless they say otherwise."""
     hooks: Annotated[list[HttpHook], Field(max_length=MAX_HOOKS), BeforeValidator(_http_hooks)] = []

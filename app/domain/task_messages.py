@@ -72,6 +72,8 @@ class TaskNotificationMessage(WireMessage):
     """How it ended; of a subagent, its answer."""
     usage: dict[str, int] | None = ABSENT
     """Of a subagent, as in `task_progress`."""
+    summary_is_report: bool | None = ABSENT
+    """True of a subagent in the background: `summary` is its answer."""
 
 
 class BackgroundTasksChangedMessage(WireMessage):
@@ -80,4 +82,4 @@ class BackgroundTasksChangedMessage(WireMessage):
     type: Literal["system"] = "system"
     subtype: Literal["background_tasks_changed"] = "background_tasks_changed"
     tasks: list[dict[str, str]]
-    """`task_id`, `run_id`, `task_type`, `description` of each."""
+    """`task_id`, `run_id`, `task_type`, `description` of each, and `subagent_type` of a subagent."""

@@ -168,4 +168,5 @@ class Canceller:
 
 
 def _is_waiting(run: RunRow) -> bool:
-    return run.status == "queued" and run.attempt == 0
+    # A subagent in the background is its driver's to end, also one that waits for a place.
+    return run.status == "queued" and run.attempt == 0 and run.origin != "subagent"

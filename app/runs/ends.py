@@ -41,6 +41,12 @@ async def rewind(
 def check_is_free(held: Held, done: str) -> None:
     """Raise `SessionBusy` for a session with unfinished runs, which cannot be `done` so."""
     if held.first is None:
+        if held.beside is not None:
+            raise SessionBusy(
+                f"A subagent is at work in the background (run {held.beside}), so the session cannot "
+                f"be {done}. Wait for its end, or cancel it.",
+                context={"active_run_id": held.beside},
+            )
         return
     state = "is under way" if held.first.has_begun else "waits"
     raise SessionBusy(

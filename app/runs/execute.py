@@ -19,14 +19,17 @@ from app.agent.hook_points import fire
 from app.agent.loop import run_agent
 from app.agent.lost_request import lost_request
 from app.agent.state import Advance, LoopState, RunInfo
+from app.agent.steps import AwaitSubagents, next_step
 from app.agent.suggest_step import closed_by_result, lost_suggestion
 from app.agent.task_notes import ends_told
 from app.domain.hooks import SessionEnd
 from app.domain.journal import Batch, Entry, ServiceEvent
 from app.domain.messages import WorkerShuttingDownMessage
 from app.domain.runs import EndReason, Outcome
+from app.domain.usage import Spend
 from app.errors import LeaseLost, NobodyAnswered, Parked, WorkspaceUnavailable
 from app.runs.activity import Activity, Stopped, watched
+from app.runs.crew import Background
 from app.runs.desk import Desk, WaitingRules
 from app.runs.inbox import StoredInbox
 from app.runs.keeping import Keeper, Kept, end_of_tasks, options_left
@@ -34,6 +37,7 @@ from app.runs.live import Hub
 from app.runs.loading import load
 from app.runs.ownership import Ownership
 from app.runs.parts import Parts
+from app.runs.purse import Share
 from app.runs.writing import Writer, begun
 from app.sandbox.process import uninterrupted
 from app.store import actions, cancels
@@ -43,7 +47,6 @@ from app.store.group_commit import GroupCommit
 from app.store.leases import Host, release, renew
 from app.store.ledger import spend_of
 from app.store.runs import Work, work_of
-from app.tools.shells import Shells
 
 log = logging.getLogger(__name__)
 
@@ -61,10 +64,11 @@ class Execution:
     parts: Parts
     appends: GroupCommit
     max_attempts: int
-    shells: Shells = field(default_factory=Shells)
-    """The session's commands in the background. Ended with the run, unless the session is kept."""
+    background: Background
+    """What goes on in the session's background. Commands end with the run, unless the session is
+    kept; so do subagents, unless the session has another holder then."""
     keeper: Keeper | None = None
-    """Keeps sessions between runs; None: commands end with their run."""
+    """Keeps sessions between runs; None: what is in the background ends with its run."""
     waiting: WaitingRules = WaitingRules()
     ownership: Ownership = field(init=False)
     _writer: Writer = field(init=False)
@@ -80,6 +84,9 @@ class Execution:
     _is_kept: bool = False
     _state: LoopState | None = None
     _servers: Servers | None = None
+    _spent_before: Spend = field(default_factory=Spend)
+    """As the session's spend was when the run was loaded."""
+    _share: Share = field(init=False)
 
     def __post_init__(self) -> None:
         # The lease was taken a moment ago; a heartbeat will tell more.
@@ -95,8 +102,9 @@ class Execution:
             self.hub,
             self.waiting,
             self._writer.outlast,
-            is_held=lambda: bool(self.shells.running),
+            is_held=lambda: bool(self.background.running),
         )
+        self.background.crew.hold(self.claim.lease)
 
     async def _renew(self) -> bool:
         lease = self.claim.lease
@@ -119,11 +127,16 @@ class Execution:
             self._stopped = self._activity.now()
             if self._task is not None:
                 self._task.cancel()
+            if why == "drain":
+                self.background.crew.hurry()
 
     def drain(self) -> None:
         """Let the run go at the next message boundary, or where it waits for an answer."""
         self._is_draining = True
         self._desk.leave()
+        self.background.crew.drain()
+        if self._state is not None and self._is_at_boundary and self._waits_for_subagents:
+            self.stop("drain")
 
     async def run(self) -> None:
         """Drive the run until it is finished, or until this host has to let it go."""
@@ -133,7 +146,8 @@ class Execution:
             log.warning("The lease was lost", extra={"action": "lease_lost"})
         finally:
             if not self._is_kept:
-                await uninterrupted(self.shells.close())
+                self.background.crew.lose()
+                await uninterrupted(self.background.shells.close())
 
     async def _attempt(self) -> None:
         lease = self.claim.lease
@@ -147,12 +161,16 @@ class Execution:
     async def _attempt_with(self, work: Work) -> None:
         info = self.parts.describe(self.claim.lease, work)
         self._state = self.claim.state or await self._writer.outlast(lambda: self._load(info, work))
+        self._spent_before = self._now().spent_before
+        await self._take_up(work)
         if self.claim.attempt > 1:
             self._desk.open_calls = self._now().open_everywhere
         try:
             async with self.parts.open(
-                self.claim, work, self._now().run, self._inbox, self.shells, self._desk
-            ) as effects:
+                *(self.claim, work, self._now().run, self._inbox),
+                *(self.background.shells, self._desk),
+            ) as opened:
+                effects = replace(opened, tasks=self.background, purse=self._share)
                 self._servers = effects.servers
                 await self._drive(work, watched(effects, self.ownership, self._activity))
                 await self._leave(effects)
@@ -203,9 +221,10 @@ class Execution:
 
     async def _park(self, effects: Effects) -> None:
         """Let the run go until it is answered. It holds nothing then but its rows."""
-        await self.shells.close()
-        if told := ends_told(self._now(), self.shells, effects):
-            await self._store(self._now().after(Batch(told)))
+        await self.background.shells.close()
+        await self.background.crew.leave()
+        if told := ends_told(self._now(), self.background, effects):
+            await self._store(self._now().after(told))
         waits_for = self._desk.parked_for
         await self._writer.outlast(lambda: actions.park(self.database, self.claim.lease, waits_for))
 
@@ -231,7 +250,7 @@ class Execution:
             await self._end(end_reason="internal", why=why)
 
     async def _loop(self, effects: Effects) -> None:
-        async with aclosing(run_agent(self._now(), effects)) as advances:
+        async with aclosing(run_agent(self._now(), effects, self._learn)) as advances:
             async for advance in advances:
                 await self._store(advance)
                 if self._is_draining and self._is_at_boundary:
@@ -265,7 +284,7 @@ class Execution:
                 )
                 self._spares_tasks = asked.spares_tasks
                 if self._stopped and not self._spares_tasks:
-                    self._stopped = replace(self._stopped, tasks=self.shells.running)
+                    self._stopped = replace(self._stopped, tasks=self.background.running)
                 ended = interrupted(
                     self._now(),
                     effects,
@@ -282,9 +301,11 @@ class Execution:
                 note = WorkerShuttingDownMessage(
                     session_id=self._now().run.session_id, uuid=effects.clock.uuid()
                 )
-                await self.shells.close()
-                told = ends_told(self._now(), self.shells, effects)
-                await self._store(self._now().after(Batch((*told, Entry.of(note)))))
+                await self.background.shells.close()
+                await self.background.crew.leave()
+                told = ends_told(self._now(), self.background, effects) or Batch()
+                last = replace(told, entries=(*told.entries, Entry.of(note)))
+                await self._store(self._now().after(last))
                 await self._writer.outlast(lambda: release(self.database, self.claim.lease))
             case _:
                 pass
@@ -293,6 +314,10 @@ class Execution:
     def _is_at_boundary(self) -> bool:
         state = self._now()
         return not state.is_over and not state.open_calls
+
+    @property
+    def _waits_for_subagents(self) -> bool:
+        return isinstance(next_step(self._now()), AwaitSubagents)
 
     def _now(self) -> LoopState:
         if self._state is None:
@@ -304,9 +329,25 @@ class Execution:
         inherited = spend_of(work.inherited)
         if self.claim.is_new_session:
             return LoopState(info, spent_before=inherited)
-        state = await load(self.database, lease.tenant_id, lease.session_id, info, inherited)
+        crew = self.background.crew
+        async with crew.writing:  # what is spent meanwhile is counted once
+            state = await load(self.database, lease.tenant_id, lease.session_id, info, inherited)
+            crew.meter = Spend()
         # Nothing of a run that waited was under way.
         return replace(state, unsure=frozenset()) if self.claim.has_waited else state
+
+    async def _take_up(self, work: Work) -> None:
+        """Take over what the session has in its background, as its journal tells."""
+        crew, state = self.background.crew, self._now()
+        self._share = crew.share(state.run.run_id, state.run.options, follows=work.follows)
+        if any(task.own_run_id and not crew.knows(task.id) for task in state.tasks.values()):
+            await self._writer.outlast(crew.take_up)
+        crew.drawn(state.run.run_id, state.spend.cost_usd)
+
+    def _learn(self, state: LoopState) -> LoopState:
+        """Give the state that knows what has been spent beside it."""
+        spent = self._spent_before.merged(self.background.crew.meter)
+        return replace(state, others_usd=self._share.others_usd(), spent_before=spent)
 
     async def _store(self, advance: Advance) -> None:
         """Store a batch, then show it. Once begun it is not cut off: half known is worst."""
@@ -342,9 +383,13 @@ class Execution:
             raise
         if kept and self.keeper:
             self._is_kept = True
+            self.background.crew.hold(kept.lease)
             self.keeper.watch(kept)
         self._state = advance.state
-        lease = self.claim.lease
+        crew, lease = self.background.crew, self.claim.lease
+        crew.drawn(lease.run_id, advance.state.spend.cost_usd)
+        if batch.launches:
+            crew.launch(batch.launches, advance.state)
         self.hub.wrote(lease.tenant_id, lease.session_id, rows)
 
     async def _withdraw(self) -> Collection[str]:
@@ -364,20 +409,27 @@ class Execution:
 
         Before the commit that ends the run, since another host may begin right after it.
         """
+        shells, crew = self.background.shells, self.background.crew
         why = end_of_tasks(
             outcome.end_reason,
             spares_tasks=self._spares_tasks or self._stop is None,
-            is_stopping=self._is_draining or self.keeper is None or self.keeper.is_closed,
             is_over_budget=ended.is_over_budget,
         )
-        if why is None and ended.tasks and self.keeper is not None:
-            await self.shells.keep_only(ended.tasks)
+        is_stopping = self._is_draining or self.keeper is None or self.keeper.is_closed
+        if why is not None:
+            await crew.stop_all("budget" if ended.is_over_budget else "cancel")
+        elif is_stopping:
+            await crew.leave()
+        elif ended.tasks and self.keeper is not None:
+            await shells.keep_only(ended.tasks)
             options = options_left(ended)
             lease = replace(self.claim.lease, epoch=self.claim.lease.epoch + 1)
-            kept = Kept(lease, options, self.shells, self.ownership.renewed_s)
+            kept = Kept(
+                lease, options, self.background, tuple(ended.tasks), self.ownership.renewed_s
+            )
             self.keeper.keep(kept)
             return kept
-        await self.shells.close(why or "was ended")
-        if told := ends_told(self._now(), self.shells, self.parts.stamps):
-            await self._write(self._now().after(Batch(told)))
+        await shells.close(why or "was ended, since its host stopped")
+        if told := ends_told(self._now(), self.background, self.parts.stamps):
+            await self._write(self._now().after(told))
         return None

@@ -18,11 +18,13 @@ from dataclasses import dataclass, field
 from app.agent.state import LoopState
 from app.domain.options import AgentOptions
 from app.domain.runs import EndReason
+from app.runs.crew import Background, Crew
+from app.runs.purse import NEXT_TO_NOTHING
+from app.store.beside import Orphans
 from app.store.claims import Claim
 from app.store.engine import TROUBLE, Database
 from app.store.follow_up import follow_up
 from app.store.leases import Host, Lease, release
-from app.tools.shells import Shells
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +37,9 @@ class Kept:
     """Of the run that ended last, at the next epoch."""
     options: AgentOptions
     """For the run that follows."""
-    shells: Shells
+    background: Background
+    tasks: tuple[str, ...]
+    """What goes on there, and is to be told of."""
     renewed_s: float
     """Monotonic time of the newest heartbeat that got through."""
     watch: asyncio.Task[None] | None = None
@@ -60,6 +64,19 @@ class Keeper:
         """Keep a session from now on. Called before the commit that ends its run."""
         self._kept[_key(kept.lease)] = kept
 
+    async def adopt(self, found: Orphans, background: Background) -> None:
+        """Keep a session that was taken for the sake of its subagents."""
+        crew = background.crew
+        try:
+            await crew.take_up()
+        except BaseException:
+            crew.lose()  # the lease runs out by itself
+            raise
+        options = crew.left_of(found.lease.run_id, AgentOptions.model_validate(dict(found.options)))
+        kept = Kept(found.lease, options, background, crew.known, time.monotonic())
+        self.keep(kept)
+        self.watch(kept)
+
     def watch(self, kept: Kept) -> None:
         """Let a run follow once a task has ended. Called after that commit."""
         if self._kept.get(_key(kept.lease)) is kept:
@@ -67,18 +84,26 @@ class Keeper:
             self._watches.add(kept.watch)
             kept.watch.add_done_callback(self._watches.discard)
 
-    def take(self, lease: Lease) -> Shells | None:
-        """Give the commands of a session to its next run; None when it is not kept."""
+    def take(self, lease: Lease) -> Background | None:
+        """Give what a session has in its background to its next run; None when it is not kept."""
         kept = self._kept.pop(_key(lease), None)
         if kept is None:
             return None
         self._end_watch(kept)
-        return kept.shells
+        if lease.epoch != kept.lease.epoch + 1:
+            kept.background.crew.lose()  # another host has held the session meanwhile
+            return None
+        return kept.background
 
-    def shells_of(self, session: tuple[str, str]) -> Shells | None:
-        """Give the commands of a session that is kept; None when it is not."""
+    def background_of(self, session: tuple[str, str]) -> Background | None:
+        """Give what a session has in its background that is kept; None when it is not."""
         kept = self._kept.get(session)
-        return None if kept is None else kept.shells
+        return None if kept is None else kept.background
+
+    @property
+    def crews(self) -> list[Crew]:
+        """Give the subagents of all sessions that are kept."""
+        return [kept.background.crew for kept in self._kept.values()]
 
     def forget(self, kept: Kept) -> None:
         """Keep it no more: the commit did not happen. Its commands are the caller's."""
@@ -97,6 +122,7 @@ class Keeper:
                 continue
             if lease in renewed:
                 kept.renewed_s = max(kept.renewed_s, sent_s)
+                await kept.background.crew.heard(sent_s)
             else:
                 await self._drop(kept)
 
@@ -108,8 +134,9 @@ class Keeper:
                 await self._drop(kept)
 
     async def close(self) -> None:
-        """Keep nothing any more: end all commands, then let their sessions go."""
+        """Keep nothing any more: end commands, let subagents go, then their sessions."""
         self.is_closed = True
+        await asyncio.gather(*(crew.leave() for crew in self.crews))
         for kept in list(self._kept.values()):
             await self._drop(kept)
             try:
@@ -118,17 +145,23 @@ class Keeper:
                 log.warning("A session cannot be let go: %s", type(error).__name__)
         await asyncio.gather(*self._watches, return_exceptions=True)
 
+    def hurry(self) -> None:
+        """Let subagents go at once that are let go already."""
+        for crew in self.crews:
+            crew.hurry()
+
     async def _drop(self, kept: Kept) -> None:
         if self._kept.pop(_key(kept.lease), None) is not None:
             self._end_watch(kept)
-            await kept.shells.close()
+            kept.background.crew.lose()
+            await kept.background.shells.close()
 
     def _end_watch(self, kept: Kept) -> None:
         if kept.watch is not None and kept.watch is not asyncio.current_task():
             kept.watch.cancel()
 
     async def _watch(self, kept: Kept) -> None:
-        await kept.shells.someone_ended()
+        await kept.background.someone_ended(kept.tasks)
         while self._kept.get(_key(kept.lease)) is kept:
             try:
                 if await self._follow(kept):
@@ -155,9 +188,7 @@ class Keeper:
         return made.claim is not None
 
 
-def end_of_tasks(
-    end_reason: EndReason, *, spares_tasks: bool, is_stopping: bool, is_over_budget: bool
-) -> str | None:
+def end_of_tasks(end_reason: EndReason, *, spares_tasks: bool, is_over_budget: bool) -> str | None:
     """Say how background tasks end with their run; None when they go on without it."""
     if end_reason in {"cancelled", "superseded"} and not spares_tasks:
         return "was stopped with the run"
@@ -167,7 +198,7 @@ def end_of_tasks(
         return "was stopped at the run's deadline"
     if end_reason in {"internal", "worker_lost"}:
         return "was stopped, since the run could not go on"
-    return "was ended, since its host stopped" if is_stopping else None
+    return None
 
 
 def options_left(state: LoopState) -> AgentOptions:
@@ -175,8 +206,8 @@ def options_left(state: LoopState) -> AgentOptions:
     options = state.run.options
     if options.max_budget_usd is None:
         return options
-    left = options.max_budget_usd - state.spend.cost_usd
-    return options.model_copy(update={"max_budget_usd": left})
+    left = options.max_budget_usd - state.spent_usd
+    return options.model_copy(update={"max_budget_usd": max(left, NEXT_TO_NOTHING)})
 
 
 def _key(lease: Lease) -> tuple[str, str]:

@@ -270,7 +270,10 @@ class Queries:
                 yield [End("run_finished")]
                 return
         items = self.hub.follow(tenant_id, run.session_id, after=start, previews=previews != "none")
-        async with aclosing(_shown(items, previews=previews, run_id=run.id)) as lists:
+        shown_lists = _shown(
+            items, previews=previews, run_id=run.id, is_main=run.origin != "subagent"
+        )
+        async with aclosing(shown_lists) as lists:
             async for shown in lists:
                 yield shown
 
@@ -281,11 +284,19 @@ async def _shown(
     previews: str,
     run_id: str | None,
     thread: str | None = None,
+    is_main: bool = False,
 ) -> AsyncGenerator[list[Item]]:
-    """Leave out what the reader did not ask for; end a run's stream after its last row."""
+    """Leave out what the reader did not ask for; end a run's stream after its last row.
+
+    The stream of a run that `is_main` shows what subagents say in the background meanwhile.
+    """
+
+    def is_wanted(item: Item) -> bool:
+        return _is_wanted(item, previews, run_id, thread) or (is_main and _is_beside(item))
+
     async with aclosing(lists):
         async for items in lists:
-            wanted = [item for item in items if _is_wanted(item, previews, run_id, thread)]
+            wanted = [item for item in items if is_wanted(item)]
             if run_id is not None and any(_is_end_of_run(item) for item in wanted):
                 # What follows the end in the same list is the run's too; a host that goes is not.
                 said = [item for item in wanted if not isinstance(item, End)]
@@ -297,7 +308,17 @@ async def _shown(
 
 def _is_of(row: Row, thread: str | None) -> bool:
     """Whether a row is of a thread; without one, whether everybody sees it."""
-    return not row.is_aside if thread is None else row.thread == thread
+    if thread is None:
+        return not row.is_aside
+    return row.thread == thread and row.kind == "message"
+
+
+def _is_beside(item: Item) -> bool:
+    """Whether it is what a subagent says that readers of the session see."""
+    if not isinstance(item, Framed):
+        return False
+    row = item.row
+    return row.thread is not None and row.kind == "message" and not row.is_aside
 
 
 def _is_wanted(item: Item, previews: str, run_id: str | None, thread: str | None) -> bool:

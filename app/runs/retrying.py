@@ -63,6 +63,11 @@ async def _check(connection: AsyncConnection, tenant_id: str, run: RunRow, held:
             "The run is not over yet. Wait for its end, or cancel it.",
             context={"status": run.status},
         )
+    if run.origin == "subagent":
+        raise RunNotRetryable(
+            "The run is a subagent's: send a prompt to the session, so that the model begins another.",
+            context={"origin": run.origin},
+        )
     if not run.is_error:
         raise RunNotRetryable(
             "The run succeeded. Send a prompt to the session instead.",

@@ -103,9 +103,9 @@ class Topic:
         self.note(rows)
 
     def note(self, rows: Sequence[Row]) -> None:
-        """Learn from rows whether a run goes on."""
+        """Learn from rows whether a run goes on. What goes on beside it does not matter."""
         for row in rows:
-            if row.kind != "service" or row.seq <= self._noted:
+            if row.kind != "service" or row.seq <= self._noted or row.thread is not None:
                 continue
             self._noted = row.seq
             if row.type in RUN_BEGINS:

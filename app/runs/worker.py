@@ -15,11 +15,14 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.runs.beside import Yard
+from app.runs.crew import Background, Crew
 from app.runs.desk import WaitingRules
 from app.runs.execute import Execution
 from app.runs.keeping import Keeper
 from app.runs.live import Hub
 from app.runs.parts import Parts
+from app.store.beside import take_orphans
 from app.store.bus import Bus
 from app.store.claims import Claim, claim_many
 from app.store.engine import TROUBLE, Database
@@ -64,8 +67,11 @@ class Worker:
     background: HostRoom
     """For the commands that its sessions leave in the background."""
     waiting: WaitingRules = WaitingRules()
+    agents_at_once: int = 8
+    """Subagents that work in the background of a session; more wait."""
     is_draining: bool = False
     appends: GroupCommit = field(init=False)
+    _yard: Yard = field(init=False)
     keeper: Keeper = field(init=False)
     """Sessions without a run, whose commands go on in the background."""
     _running: dict[Lease, tuple[Execution, asyncio.Task[None]]] = field(default_factory=dict)
@@ -78,6 +84,10 @@ class Worker:
 
     def __post_init__(self) -> None:
         self.appends = GroupCommit(self.database)
+        self._yard = Yard(
+            *(self.host, self.database, self.hub, self.parts, self.appends, self.max_attempts),
+            *(self.waiting, self.agents_at_once),
+        )
         self.keeper = Keeper(
             self.host, self.database, self.poll_s, self.slot, self.start, self._grew
         )
@@ -122,7 +132,7 @@ class Worker:
             self.parts,
             self.appends,
             self.max_attempts,
-            self.keeper.take(claim.lease) or Shells(self.background),
+            self.keeper.take(claim.lease) or self._background(claim.lease),
             self.keeper,
             self.waiting,
         )
@@ -130,6 +140,14 @@ class Worker:
         self._running[claim.lease] = (execution, task)
         if self.is_draining:
             execution.drain()
+
+    def _background(self, lease: Lease) -> Background:
+        return Background(Shells(self.background), Crew(self._yard, lease))
+
+    @property
+    def _crews(self) -> list[Crew]:
+        running = [execution.background.crew for execution, _ in self._running.values()]
+        return [*running, *self.keeper.crews]
 
     def wake(self) -> None:
         """Look for work now."""
@@ -156,22 +174,22 @@ class Worker:
         found = [e for lease, (e, _) in self._running.items() if lease.run_id == run_id]
         for execution in found:
             execution.stop("cancel")
-        return bool(found)
+        return bool(found) or any(crew.cancel(run_id) for crew in self._crews)
 
     def mail(self, run_id: str) -> bool:
         """Say that a prompt was sent into a run, when it is driven here."""
         found = [e for lease, (e, _) in self._running.items() if lease.run_id == run_id]
         for execution in found:
             execution.mail()
-        return bool(found)
+        return bool(found) or any(crew.mail(run_id) for crew in self._crews)
 
     async def stop_task(self, tenant_id: str, session_id: str, task_id: str) -> bool:
-        """End a command in the background, when it runs here."""
+        """End a command or a subagent in the background, when it runs here."""
         key = (tenant_id, session_id)
-        here = [e.shells for lease, (e, _) in self._running.items() if lease.session == key]
-        if (kept := self.keeper.shells_of(key)) is not None:
+        here = [e.background for lease, (e, _) in self._running.items() if lease.session == key]
+        if (kept := self.keeper.background_of(key)) is not None:
             here.append(kept)
-        stopped = [await shells.stop(task_id) for shells in here]
+        stopped = [await background.stop(task_id) for background in here]
         return any(task is not None for task in stopped)
 
     async def reconnect(self, tenant_id: str, session_id: str, server: str) -> bool:
@@ -240,6 +258,7 @@ class Worker:
                     continue
                 execution.ownership.renewed(sent_s)
                 execution.mail()  # in case a word was lost
+                await execution.background.crew.heard(sent_s)
                 if renewed[lease]:
                     execution.stop("cancel")
 
@@ -266,6 +285,25 @@ class Worker:
             if due:
                 self.wake()
 
+    async def adopt_forever(self) -> None:
+        """Take sessions whose subagents in the background nobody drives, until cancelled."""
+        while True:
+            await asyncio.sleep(self.poll_s)
+            try:
+                while await self._adopt():
+                    pass
+            except TROUBLE as error:
+                log.warning("Subagents cannot be taken up: %s", type(error).__name__)
+
+    async def _adopt(self) -> bool:
+        """Take one such session, when there is one and this host has room."""
+        with self.slot() as host:
+            found = await take_orphans(self.database, host) if host is not None else None
+        if found is None:
+            return False
+        await self.keeper.adopt(found, self._background(found.lease))
+        return True
+
     async def tidy_forever(self) -> None:
         """Forget what is kept for a day only, until cancelled."""
         while True:
@@ -280,14 +318,17 @@ class Worker:
         self.is_draining = True
         for execution, _ in self._running.values():
             execution.drain()
-        await self.keeper.close()
+        closing = asyncio.create_task(self.keeper.close())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(drain_s):
                 while self._running or self._claiming:
                     self._has_ended.clear()
                     await self._has_ended.wait()
+                await asyncio.shield(closing)
         for execution, _ in list(self._running.values()):
             execution.stop("drain")
+        self.keeper.hurry()
+        await closing
         tasks = [task for _, task in self._running.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=5.0)
@@ -302,6 +343,7 @@ class Worker:
         for errand in self._errands:
             errand.cancel()
         await asyncio.gather(*tasks, *self._errands, return_exceptions=True)
+        self.keeper.hurry()
         await self.keeper.close()
 
     async def _drive(self, execution: Execution) -> None:
@@ -327,6 +369,7 @@ async def open_worker(worker: Worker) -> AsyncIterator[Worker]:
             tasks.create_task(worker.claim_forever()),
             tasks.create_task(worker.renew_forever()),
             tasks.create_task(worker.expire_forever()),
+            tasks.create_task(worker.adopt_forever()),
             tasks.create_task(worker.tidy_forever()),
         ]
         worker.wake()

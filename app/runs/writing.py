@@ -41,9 +41,11 @@ class Writer:
     is_lost: bool = False
     """Whether the lease is known to be lost: nothing is waited for any more."""
 
-    async def append(self, batch: Batch, *, keeps_session: bool = False) -> list[Row]:
+    async def append(
+        self, batch: Batch, *, keeps_session: bool = False, is_beside: bool = False
+    ) -> list[Row]:
         """Append under the fence; outlast an outage. Raises `LeaseLost`."""
-        rows = await self._append(batch, keeps_session=keeps_session)
+        rows = await self._append(batch, keeps_session=keeps_session, is_beside=is_beside)
         self.first = ()
         self.last_seq = rows[-1].seq if rows else self.last_seq
         return rows
@@ -61,7 +63,7 @@ class Writer:
             await asyncio.sleep(OUTAGE_POLL_S)
             self._check_lease()
 
-    async def _append(self, batch: Batch, *, keeps_session: bool) -> list[Row]:
+    async def _append(self, batch: Batch, *, keeps_session: bool, is_beside: bool) -> list[Row]:
         while True:
             try:
                 return await self.appends.append(
@@ -70,6 +72,7 @@ class Writer:
                     first=self.first,
                     on_mail=self.mail,
                     keeps_session=keeps_session,
+                    is_beside=is_beside,
                 )
             except GONE as error:
                 log.warning("An append waits for the database: %s", type(error).__name__)

@@ -22,7 +22,7 @@ from app.domain.actions import (
     RUN_RESUMED,
     RUN_WAITS,
 )
-from app.domain.journal import Batch, ServiceEvent
+from app.domain.journal import Batch, Launch, ServiceEvent
 from app.domain.runs import Outcome
 from app.errors import LeaseLost
 from app.store.engine import Database
@@ -53,15 +53,19 @@ async def append(
     first: Sequence[ServiceEvent] = (),
     on_mail: Callable[[], None] | None = None,
     keeps_session: bool = False,
+    is_beside: bool = False,
 ) -> list[Row]:
     """Store a batch under the fence; `first` events come before its entries.
 
     `on_mail` is called when prompts wait that were sent into the run.
 
     A batch with an outcome also finishes the run and lets the session go, in the same transaction;
-    or the host `keeps_session` without a run, at the next epoch. Raises `LeaseLost` when the session has another owner, and what asyncpg raises
-    when the database is gone: whether the batch was stored is then unknown to the caller, who
-    must reload the session before it writes again.
+    or the host `keeps_session` without a run, at the next epoch. The end of a run that `is_beside`
+    others, a subagent's in the background, leaves the session as it is, and is to be told.
+
+    Raises `LeaseLost` when the session has another owner, and what asyncpg raises when the database
+    is gone: whether the batch was stored is then unknown to the caller, who must reload the session
+    before it writes again.
     """
     now = datetime.now(UTC)
     new = new_rows(batch, lease.session_id, lease.run_id, now, first=first)
@@ -72,6 +76,9 @@ async def append(
         is_last=batch.outcome is not None,
         keeps_session=keeps_session,
         has_audit=any(row.audit for row in new),
+        is_beside=is_beside,
+        has_launches=bool(batch.launches),
+        tells=bool(batch.told),
     )
     values = [lease.tenant_id, lease.session_id, lease.epoch, lease.run_id, len(new)]
     values += _ROWS.arguments([row_values(row) for row in new])
@@ -81,12 +88,16 @@ async def append(
         values += [list(batch.consumed), batch.steered]
     if batch.outcome is not None:
         values += _outcome_values(batch.outcome)
+    if batch.launches:
+        values += _launch_columns(batch.launches)
+    if batch.told:
+        values.append(list(batch.told))
     fenced = await database.raw.fetchrow(sql, *values)
     last_seq: int | None = fenced["last_seq"] if fenced else None
     if fenced and fenced["pending_steers"] and on_mail:
         on_mail()
     left: list[Row] = []
-    if last_seq is None and batch.outcome is not None:
+    if last_seq is None and batch.outcome is not None and not is_beside:
         last_seq, left = await _end_with_mail(database, lease, sql, values)
     if last_seq is None:
         raise LeaseLost(f"session {lease.session_id} has another owner than epoch {lease.epoch}")
@@ -225,6 +236,17 @@ a AS (
   SELECT $1, $2, f.last_seq - $5::int + n.o, $4, n.audit FROM f, n WHERE n.audit IS NOT NULL)"""
 
 
+_LAUNCH = """,
+c AS (
+  INSERT INTO runs (tenant_id, id, session_id, status, options, metadata, origin, parent_run_id,
+    priority, deadline_at, recovery_policy, max_attempts, queued_seq, first_seq, launched)
+  SELECT $1, new.id, $2, 'queued', new.options::jsonb, p.metadata, 'subagent', p.id, p.priority,
+    p.deadline_at, p.recovery_policy, p.max_attempts, f.last_seq, f.last_seq + 1, new.launched::jsonb
+  FROM f, runs p, unnest(${ids}::text[], ${options}::text[], ${launched}::text[])
+    AS new(id, options, launched)
+  WHERE p.tenant_id = $1 AND p.id = $4)"""
+
+
 @cache
 def _append_sql(
     *,
@@ -234,6 +256,9 @@ def _append_sql(
     is_last: bool,
     keeps_session: bool,
     has_audit: bool,
+    is_beside: bool,
+    has_launches: bool,
+    tells: bool,
 ) -> str:
     """Build the statement. Arguments beyond the first five: rows, ledger, and the rest in order."""
     next_argument = 6
@@ -261,19 +286,34 @@ i AS (UPDATE inbox SET consumed_seq = f.last_seq FROM f
     if is_last:
         # Kept or let go, the run's own lease is worth nothing from here on.
         let_go = ", owner = NULL, lease_expires_at = NULL"
-        fence_changes += ", epoch = epoch + 1" if keeps_session else let_go
+        if is_beside:
+            changes.append("is_untold = true")
+        else:
+            fence_changes += ", epoch = epoch + 1" if keeps_session else let_go
         changes += [f"{c} = ${next_argument + i}" for i, c in enumerate(_OUTCOME_COLUMNS)]
         changes += ["status = 'finished'", "finished_at = clock_timestamp()"]
         changes += ["last_seq = f.last_seq"]
+        next_argument += len(_OUTCOME_COLUMNS)
     if has_audit:
         parts.append(_AUDIT)
+    if has_launches:
+        fence_changes += f", num_runs = num_runs + cardinality(${next_argument}::text[])"
+        ids, options, launched = range(next_argument, next_argument + 3)
+        parts.append(_LAUNCH.format(ids=ids, options=options, launched=launched))
+        next_argument += 3
+    if tells:
+        parts.append(
+            f""",
+t AS (UPDATE runs SET is_untold = false FROM f
+      WHERE tenant_id = $1 AND id = ANY(${next_argument}::text[]))"""
+        )
     if changes:
         parts.append(
             f""",
 r AS (UPDATE runs SET {", ".join(changes)} FROM f WHERE tenant_id = $1 AND id = $4)"""
         )
     # A run ends only when it has taken in every prompt that was sent into it (ADR 10).
-    condition = "AND pending_steers = 0" if is_last else ""
+    condition = "AND pending_steers = 0" if is_last and not is_beside else ""
     fence = _FENCE.format(changes=fence_changes, condition=condition)
     head = f"WITH {', '.join(given)},"
     return "".join([head, fence, *parts, "\nSELECT last_seq, pending_steers FROM f"])
@@ -303,6 +343,14 @@ _OUTCOME_COLUMNS = (
     "errors",
     "permission_denials",
 )
+
+
+def _launch_columns(launches: Sequence[Launch]) -> list[object]:
+    return [
+        [launch.run_id for launch in launches],
+        [orjson.dumps(launch.options).decode() for launch in launches],
+        [orjson.dumps(launch.launched).decode() for launch in launches],
+    ]
 
 
 def _outcome_values(outcome: Outcome) -> list[object]:

@@ -38,17 +38,20 @@ class Claim:
     """What waits in its inbox, when the claimer knows it already."""
     has_waited: bool = False
     """Whether it waited for an answer without a host, so that nothing of it was under way."""
+    is_beside: bool = False
+    """Whether it is a subagent's, driven beside what the session's lease was taken for."""
 
 
 # The first unfinished run of each free session: one that was begun comes before all others, also
 # when its host has let it go. A session that a live host holds is skipped, unless that host asks and
-# keeps it for background tasks alone, so that no run of it is going on.
+# keeps it for background tasks alone, so that no run of it is going on. Subagents in the background
+# are nobody's to claim: who holds the session drives them (`store/beside.py`).
 def _claimable(is_free: str) -> str:
     return f"""
   FROM runs r JOIN sessions s ON s.tenant_id = r.tenant_id AND s.id = r.session_id
-  WHERE r.status <> 'finished' AND NOT r.is_parked AND {is_free}
+  WHERE r.status <> 'finished' AND NOT r.is_parked AND r.origin <> 'subagent' AND {is_free}
     AND NOT EXISTS (SELECT 1 FROM runs e WHERE e.tenant_id = r.tenant_id
-      AND e.session_id = r.session_id AND e.status <> 'finished'
+      AND e.session_id = r.session_id AND e.status <> 'finished' AND e.origin <> 'subagent'
       AND (e.attempt > 0, e.priority, -e.queued_seq) > (r.attempt > 0, r.priority, -r.queued_seq))"""
 
 
@@ -58,7 +61,8 @@ _FREE = "(s.lease_expires_at IS NULL OR s.lease_expires_at <= clock_timestamp())
 CLAIMABLE = _claimable(_FREE)
 
 
-_CLAIMABLE_BY_1 = _claimable(f"({_FREE} OR (s.owner = $1 AND r.attempt = 0))")
+_IS_MINE = "(s.owner = $1 AND (r.attempt = 0 OR r.has_waited))"
+_CLAIMABLE_BY_1 = _claimable(f"({_FREE} OR {_IS_MINE})")
 
 
 _PASSED_OVER = 100
@@ -116,7 +120,7 @@ next AS MATERIALIZED (
     JOIN runs r ON r.tenant_id = first.tenant_id AND r.id = first.id
     JOIN sessions s ON s.tenant_id = first.tenant_id AND s.id = first.session_id
   WHERE r.status <> 'finished' AND NOT r.is_parked
-    AND ({_FREE} OR (s.owner = $1 AND r.attempt = 0 AND s.epoch = first.epoch))
+    AND ({_FREE} OR ({_IS_MINE} AND s.epoch = first.epoch))
   ORDER BY first.place, first.priority DESC, first.created_at
   LIMIT $3 FOR UPDATE OF s, r SKIP LOCKED),
 taken AS (

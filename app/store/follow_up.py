@@ -70,7 +70,7 @@ WITH s AS (
     updated_at = clock_timestamp(), pending_steers = 0, epoch = epoch + $7::bool::int,
     lease_expires_at = clock_timestamp() + make_interval(secs => $8)
   WHERE tenant_id = $1 AND id = $2 AND NOT EXISTS (SELECT 1 FROM runs WHERE tenant_id = $1
-    AND session_id = $2 AND status <> 'finished')
+    AND session_id = $2 AND status <> 'finished' AND origin <> 'subagent')
   RETURNING last_seq, epoch),
 r AS (
   INSERT INTO runs (tenant_id, id, session_id, status, options, metadata, origin, parent_run_id,

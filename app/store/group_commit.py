@@ -5,7 +5,8 @@ server's time, and a flush of its log. With hundreds of running sessions on a ho
 be shared. Nothing waits for company: an append goes at once while fewer than `AT_ONCE` are under
 way; what comes meanwhile goes together with the next.
 
-A batch that ends a run or takes prompts in goes alone: those are few, and do more.
+A batch that ends a run, begins or tells of others, or takes prompts in goes alone: those are few,
+and do more.
 """
 
 import asyncio
@@ -52,13 +53,21 @@ class GroupCommit:
         first: Sequence[ServiceEvent] = (),
         on_mail: Callable[[], None] | None = None,
         keeps_session: bool = False,
+        is_beside: bool = False,
     ) -> list[Row]:
         """Store a batch under the fence, as `append` does and with its errors.
 
         When the database fails, whether any of a group was stored is unknown to all of its callers.
         """
-        if batch.outcome is not None or batch.consumed:
-            return await self._alone(lease, batch, first, on_mail, keeps_session=keeps_session)
+        if batch.outcome is not None or batch.consumed or batch.launches or batch.told:
+            return await self._alone(
+                lease,
+                batch,
+                first,
+                on_mail,
+                keeps_session=keeps_session,
+                is_beside=is_beside,
+            )
         if self._under_way < AT_ONCE and not self._waiting:
             self._under_way += 1
             try:
@@ -85,6 +94,7 @@ class GroupCommit:
         on_mail: Callable[[], None] | None,
         *,
         keeps_session: bool = False,
+        is_beside: bool = False,
     ) -> list[Row]:
         return await append(
             self.database,
@@ -93,6 +103,7 @@ class GroupCommit:
             first=first,
             on_mail=on_mail,
             keeps_session=keeps_session,
+            is_beside=is_beside,
         )
 
     def _ended(self) -> None:

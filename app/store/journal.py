@@ -40,7 +40,8 @@ async def read(
               AND ($4::bigint IS NULL OR seq < $4) AND ($5::text IS NULL OR run_id = $5)
               AND ($6::text IS NULL OR kind = $6 OR (kind = 'aside' AND $9::text IS NOT NULL))
               AND ($7::text[] IS NULL OR type = ANY($7))
-              AND CASE WHEN $9::text IS NULL THEN kind <> 'aside' ELSE parent_tool_use_id = $9 END
+              AND CASE WHEN $9::text IS NULL THEN kind <> 'aside'
+                ELSE parent_tool_use_id = $9 AND kind <> 'service' END
             ORDER BY seq {order} LIMIT $8""",
         tenant_id,
         session_id,

@@ -22,9 +22,12 @@ FROM ledger WHERE tenant_id = $1 AND session_id = $2 GROUP BY 1, 2, 3, 4"""
 
 
 async def spends(
-    database: Database, tenant_id: str, session_id: str, run_id: str
+    database: Database, tenant_id: str, session_id: str, run_id: str, *, thread: str | None = None
 ) -> tuple[Spend, Spend]:
-    """Give what the session spent before (or beside) a run, and what the run spent."""
+    """Give what the session spent before (or beside) a run, and what the run spent.
+
+    `thread`: of a subagent in the background, which its run's own conversation is.
+    """
     before, run = Spend(), Spend()
     for row in await database.raw.fetch(_SUMS, tenant_id, session_id, run_id):
         usage = Usage(
@@ -36,9 +39,11 @@ async def spends(
             row["thinking_tokens"],
             row["web_search_requests"],
         )
+        is_own = thread is not None and row["is_this_run"] and row["thread"] == thread
+        purpose = "main" if is_own and row["purpose"] == "subagent" else row["purpose"]
         part = Spend(
             {row["model"]: ModelSpend(usage, row["cost_usd"], row["is_unpriced"])},
-            of_main_thread(usage, row["purpose"], row["thread"]),
+            of_main_thread(usage, purpose, None if is_own else row["thread"]),
             row["duration_ms"],
         )
         if row["is_this_run"]:

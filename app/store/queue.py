@@ -122,7 +122,7 @@ mine AS (
     AND (lease_expires_at IS NULL OR lease_expires_at <= clock_timestamp() OR owner = :host)
     AND NOT EXISTS (SELECT 1 {CLAIMABLE})
     AND NOT EXISTS (SELECT 1 FROM runs WHERE tenant_id = :tenant AND session_id = :session
-      AND status <> 'finished')
+      AND status <> 'finished' AND origin <> 'subagent')
   RETURNING epoch),
 new_run AS (
   INSERT INTO runs (tenant_id, id, session_id, status, options, metadata, queued_seq, first_seq,
@@ -151,7 +151,7 @@ event AS (
   VALUES (:tenant, :session, :seq, :run, 'service', 'run.queued', :queued))
 SELECT (SELECT epoch FROM mine) AS epoch, EXISTS (SELECT 1 FROM last_message) AS has_messages,
   (SELECT count(*) FROM runs WHERE tenant_id = :tenant AND session_id = :session
-    AND status <> 'finished') AS ahead"""
+    AND status <> 'finished' AND origin <> 'subagent') AS ahead"""
 
 
 def _values(

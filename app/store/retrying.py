@@ -40,6 +40,7 @@ async def later_run(connection: AsyncConnection, tenant_id: str, run_id: str) ->
         sql(
             """SELECT l.id FROM runs r JOIN runs l
                  ON l.tenant_id = r.tenant_id AND l.session_id = r.session_id AND l.attempt > 0
+                 AND l.origin <> 'subagent'
                  AND CASE WHEN r.attempt > 0 THEN l.last_seq > r.last_seq
                    ELSE l.queued_seq > r.queued_seq END
                WHERE r.tenant_id = :tenant AND r.id = :run ORDER BY l.last_seq DESC LIMIT 1"""

@@ -153,7 +153,7 @@ def message_row(entry: Entry) -> NewRow:
 
 def _service_row(event: ServiceEvent, session_id: str, run_id: str, now: datetime) -> NewRow:
     body = service_body(event, session_id, run_id, now)
-    return NewRow("service", event.type, None, None, None, body, None)
+    return NewRow("service", event.type, None, None, event.thread, body, None)
 
 
 def _kind(kind: str) -> Literal["message", "service"]:

@@ -65,8 +65,8 @@ _SELECT = """
 SELECT r.id, r.session_id, r.status, r.options, r.metadata, r.origin, r.parent_run_id, r.attempt,
   CASE WHEN r.status = 'running' THEN s.owner END AS worker,
   CASE WHEN r.status = 'running' THEN s.lease_expires_at END AS lease_expires_at,
-  CASE WHEN r.status = 'queued' THEN (SELECT count(*) FROM runs e WHERE e.tenant_id = r.tenant_id
-    AND e.session_id = r.session_id AND e.status <> 'finished'
+  CASE WHEN r.status = 'queued' AND r.origin <> 'subagent' THEN (SELECT count(*) FROM runs e WHERE e.tenant_id = r.tenant_id
+    AND e.session_id = r.session_id AND e.status <> 'finished' AND e.origin <> 'subagent'
     AND (e.attempt > 0, e.priority, -e.queued_seq) > (r.attempt > 0, r.priority, -r.queued_seq))
     END AS queue_position,
   r.first_seq, r.last_seq, r.resumed_from, r.result_subtype, r.end_reason, r.is_error,
@@ -149,7 +149,7 @@ async def result_body(database: Database, tenant_id: str, run: RunRow) -> str | 
     """Give the exact JSON of a finished run's result message."""
     body: str | None = await database.raw.fetchval(
         """SELECT body FROM journal WHERE tenant_id = $1 AND session_id = $2 AND run_id = $3
-             AND seq BETWEEN $4 AND $5 AND type = 'result' AND kind = 'message'""",
+             AND seq BETWEEN $4 AND $5 AND type = 'result' AND kind <> 'service'""",
         tenant_id,
         run.session_id,
         run.id,

@@ -69,7 +69,7 @@ class SessionRow:
 # A host may also keep a session for what goes on in the background: that is not busy.
 IS_RUNNING = """(coalesce(s.lease_expires_at > clock_timestamp(), false) AND EXISTS (
     SELECT 1 FROM runs r WHERE r.tenant_id = s.tenant_id AND r.session_id = s.id
-      AND r.status NOT IN ('queued', 'finished')))"""
+      AND r.status NOT IN ('queued', 'finished') AND r.origin <> 'subagent'))"""
 SELECT = f"""
 SELECT s.id, s.title, s.options, s.workspace, s.metadata, s.last_seq, s.num_runs, s.cost_usd,
   s.inherited, s.parent_id, s.forked_at, s.created_at, s.updated_at, s.tags,
@@ -77,9 +77,10 @@ SELECT s.id, s.title, s.options, s.workspace, s.metadata, s.last_seq, s.num_runs
     AND r.status = 'requires_action') AS requires_action, s.end_user AS "user", s.workspace_key, s.archived_at, s.version,
   {IS_RUNNING} AS is_running,
   (SELECT r.id FROM runs r WHERE r.tenant_id = s.tenant_id AND r.session_id = s.id
-    AND r.status NOT IN ('queued', 'finished') LIMIT 1) AS active_run_id,
+    AND r.status NOT IN ('queued', 'finished') AND r.origin <> 'subagent' LIMIT 1)
+    AS active_run_id,
   (SELECT count(*) FROM runs r WHERE r.tenant_id = s.tenant_id AND r.session_id = s.id
-    AND r.status = 'queued') AS queued_runs,
+    AND r.status = 'queued' AND r.origin <> 'subagent') AS queued_runs,
   (SELECT count(*) FROM actions a WHERE a.tenant_id = s.tenant_id AND a.session_id = s.id
     AND a.status = 'pending') AS pending_actions,
   (SELECT coalesce(j.uuid, j.body::json ->> 'at_message') FROM journal j

@@ -16,6 +16,8 @@ class SubagentRow:
 
     seq: int
     run_id: str | None
+    own_run_id: str | None
+    """Of one in the background: the run that it is."""
     started: Mapping[str, Any]
     """Its `task_started`."""
     started_at: datetime
@@ -36,7 +38,8 @@ async def list_subagents(
     """Give subagents in the order in which they began, beyond a seq; or the one of a call."""
     rows = await database.raw.fetch(
         """WITH begun AS (
-             SELECT seq, run_id, body, at, body::json ->> 'task_id' AS task FROM journal
+             SELECT seq, run_id, facts::json ->> 'own_run' AS own_run_id, body, at,
+               body::json ->> 'task_id' AS task FROM journal
              WHERE tenant_id = $1 AND session_id = $2 AND seq > $3 AND subtype = 'task_started'
                AND kind = 'message' AND body::json ->> 'task_type' = 'local_agent'
                AND ($4::text IS NULL OR body::json ->> 'tool_use_id' = $4)
@@ -56,6 +59,7 @@ async def list_subagents(
         SubagentRow(
             row["seq"],
             row["run_id"],
+            row["own_run_id"],
             orjson.loads(row["body"]),
             row["at"],
             orjson.loads(row["ended"]) if row["ended"] else None,

@@ -217,6 +217,9 @@ runs = Table(
     # The call that a host began last, noted before it did, in a run that asks people. Null: of a run
     # that is older than the note.
     Column("begun_call", Text, server_default=text("''")),
+    # Of a subagent in the background: what it was given, and whether its end is to be told still.
+    _json("launched"),
+    Column("is_untold", Boolean, nullable=False, server_default=text("false")),
     _time("created_at", nullable=False, default_now=True),
     _time("started_at"),
     _time("finished_at"),
@@ -237,6 +240,12 @@ runs = Table(
         postgresql_where=text("status <> 'finished' AND NOT is_parked"),
     ),
     Index("ix_runs_parked_until", "deadline_at", postgresql_where=text("is_parked")),
+    Index(
+        "ix_runs_beside",
+        "tenant_id",
+        "session_id",
+        postgresql_where=text("origin = 'subagent' AND (status <> 'finished' OR is_untold)"),
+    ),
     Index("ix_runs_unsearched", "tenant_id", "id", postgresql_where=text("searched = 0")),
     Index(
         "ix_runs_unsearched_finished",

@@ -36,6 +36,8 @@ class Held:
     pending_steers: int
     first: First | None
     is_archived: bool = False
+    beside: str | None = None
+    """The unfinished run of a subagent in the background, one of them."""
 
 
 async def hold_session(connection: AsyncConnection, tenant_id: str, session_id: str) -> Held:
@@ -54,7 +56,14 @@ async def hold_session(connection: AsyncConnection, tenant_id: str, session_id: 
         raise NotFound("There is no such session.")
     # A statement of its own: it sees what was committed while the lock was waited for.
     first = await first_run(connection, tenant_id, session_id)
-    return Held(session.is_live, session.pending_steers, first, session.is_archived)
+    beside = await connection.scalar(
+        sql(
+            """SELECT id FROM runs WHERE tenant_id = :tenant AND session_id = :session
+                 AND status <> 'finished' AND origin = 'subagent' LIMIT 1"""
+        ),
+        {"tenant": tenant_id, "session": session_id},
+    )
+    return Held(session.is_live, session.pending_steers, first, session.is_archived, beside)
 
 
 async def first_run(connection: AsyncConnection, tenant_id: str, session_id: str) -> First | None:
@@ -65,7 +74,7 @@ async def first_run(connection: AsyncConnection, tenant_id: str, session_id: str
                 """SELECT id, attempt > 0 AS has_begun,
                      cancel_requested_at IS NOT NULL AS is_cancelled
                    FROM runs WHERE tenant_id = :tenant AND session_id = :session
-                     AND status <> 'finished'
+                     AND status <> 'finished' AND origin <> 'subagent'
                    ORDER BY attempt > 0 DESC, priority DESC, queued_seq LIMIT 1"""
             ),
             {"tenant": tenant_id, "session": session_id},

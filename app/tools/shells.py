@@ -9,7 +9,7 @@ import asyncio
 import secrets
 import string
 import time
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field, replace
 
 from app.domain.tasks import BackgroundTask, TaskEnd
@@ -56,8 +56,11 @@ class Shells:
     host: HostRoom = field(default_factory=lambda: HostRoom(MOST_COMMANDS))
     is_closed: bool = False
     why_closed: str = "The session is ending, so nothing can be left in the background."
+    stop_other: Callable[[str], Awaitable[BackgroundTask | None]] | None = None
+    """Ends what is in the background and no command."""
     _live: dict[str, _Live] = field(default_factory=dict)
-    _has_ended: asyncio.Event = field(default_factory=asyncio.Event)
+    _bell: asyncio.Event = field(default_factory=asyncio.Event)
+    """Rung, and replaced, whenever a task has ended."""
 
     @property
     def has_room(self) -> bool:
@@ -100,6 +103,8 @@ class Shells:
     async def stop(self, task_id: str) -> BackgroundTask | None:
         """End a task, with its whole tree; None when no such task runs."""
         live = self._live.get(task_id)
+        if live is None and self.stop_other is not None:
+            return await self.stop_other(task_id)
         if live is None or live.end is not None:
             return None
         await self._kill([live], TaskEnd("killed", "was stopped"))
@@ -115,9 +120,10 @@ class Shells:
         self.is_closed = True
         await self._kill(list(self._live.values()), TaskEnd("killed", how))
 
-    async def someone_ended(self) -> None:
-        """Wait until a task has ended, also if that was before."""
-        await self._has_ended.wait()
+    async def someone_ended(self, among: Collection[str]) -> None:
+        """Wait until one of these tasks has ended, also if that was before."""
+        while not any(self.end_of(task_id) for task_id in among):
+            await self._bell.wait()
 
     async def _kill(self, some: list[_Live], how: TaskEnd) -> None:
         watches = [live.watch for live in some if live.watch is not None]
@@ -142,7 +148,8 @@ class Shells:
                 live.end = TaskEnd("failed", f"did not run: {error.message}", time.time())
             finally:
                 self.host.taken -= 1
-            self._has_ended.set()
+            bell, self._bell = self._bell, asyncio.Event()
+            bell.set()
 
 
 def title_of(description: str) -> str:

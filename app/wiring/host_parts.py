@@ -32,7 +32,7 @@ from app.runs.desk import Desk
 from app.runs.errands import ReadingErrands
 from app.runs.live import Hub
 from app.runs.prepared import Prepared, PreparedToolbox
-from app.runs.previews import live_previews
+from app.runs.previews import LivePreviews, QuietPreviews, live_previews
 from app.runs.progress import ToldToolbox
 from app.runs.side_model import SmallModel
 from app.sandbox.guarded_http import Guard
@@ -209,7 +209,11 @@ class HostParts:
         prepared = Prepared(prepare)
         async with AsyncExitStack() as stack:
             workspace = stack.enter_context(self.folders.workspace(place))
-            previews = stack.enter_context(live_previews(self.hub, self.stamps.clock, lease))
+            previews = (
+                QuietPreviews()  # readers of the session are shown its own run's
+                if claim.is_beside
+                else stack.enter_context(live_previews(self.hub, self.stamps.clock, lease))
+            )
             commands = self.folders.commands(place)
             model = self._model(options)
             side = self._side(options, model, info)
@@ -274,14 +278,14 @@ class HostParts:
                 return await shortened(result, MOST_CHARS, workspace)
 
             desk.on_options = adopting(gate, servers)
-            told = ToldToolbox(
-                PreparedToolbox(toolbox(shells), prepared), previews, self.tool_progress_s
-            )
+            mine: Tools = PreparedToolbox(toolbox(shells), prepared)
+            if isinstance(previews, LivePreviews):
+                mine = ToldToolbox(mine, previews, self.tool_progress_s)
             theirs = PreparedToolbox(toolbox(no_shells()), prepared)
             tools, agents = self.agents.open(
                 offer,
                 workspace,
-                own=ClientToolbox(told, options, desk, shorter),
+                own=ClientToolbox(mine, options, desk, shorter),
                 theirs=ClientToolbox(theirs, options, desk, shorter),
                 make_place=project,
             )
@@ -290,7 +294,7 @@ class HostParts:
                 model=model,
                 tools=OutputToolbox(tools, output.json_schema) if output else tools,
                 gate=gate,
-                errands=ReadingErrands(told, gate),
+                errands=ReadingErrands(mine, gate),
                 desk=desk,
                 hooks=hooks,
                 inbox=inbox,

@@ -159,6 +159,7 @@ async def open_service(
                         max_attempts=settings.engine.max_attempts,
                         background=HostRoom(settings.engine.max_background_commands),
                         waiting=WaitingRules(settings.engine.hold_s, settings.engine.poll_s),
+                        agents_at_once=settings.limits.agents_at_once,
                     )
                 )
             )

@@ -41,6 +41,7 @@ SET: dict[str, Any] = {
     "verbatim_prompts": True,
     "agents": {"helper": {"description": "helps", "prompt": "You help."}},
     "forward_subagent_text": True,
+    "wait_for_subagents": True,
     "include_partial_messages": True,
     "include_hook_events": True,
     "hooks": [{"event": "Stop", "url": "https://hooks.example.com", "on_failure": "block"}],

@@ -2,7 +2,15 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -389,6 +397,10 @@ class FakeTasks:
 
     def end_of(self, task_id: str) -> TaskEnd | None:
         return self.ends[task_id]
+
+    async def someone_ended(self, among: Collection[str]) -> None:
+        if not any(self.ends[task_id] for task_id in among):
+            await asyncio.Event().wait()
 
 
 class NoSideModel:

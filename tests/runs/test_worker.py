@@ -15,7 +15,9 @@ from app.domain.model import ModelRequest, ModelResponse, StreamPart
 from app.domain.options import AgentOptions
 from app.domain.tools import ToolResult, ToolSpec
 from app.domain.usage import Usage
-from app.runs.desk import Desk
+from app.runs.beside import Yard
+from app.runs.crew import Background, Crew
+from app.runs.desk import Desk, WaitingRules
 from app.runs.execute import Execution
 from app.runs.live import Hub
 from app.store import leases
@@ -204,7 +206,10 @@ async def test_what_the_database_can_never_take_ends_the_run_instead_of_being_tr
     hub = Hub(database, Bus(database, "host_1"), 1.0, 100)
     async with asyncio.timeout(10):
         host, appends = leases.Host("host_1", 30.0), GroupCommit(database)
-        await Execution(claim, host, database, hub, BoundlessParts(), appends, 3).run()
+        yard = Yard(host, database, hub, BoundlessParts(), appends, 3, WaitingRules(), 8)
+        background = Background(Shells(), Crew(yard, claim.lease))
+        driven = Execution(claim, host, database, hub, yard.parts, appends, 3, background)
+        await driven.run()
     (run,) = await rows(database, "SELECT status, end_reason FROM runs")
     assert run == {"status": "finished", "end_reason": "internal"}
 
@@ -216,7 +221,10 @@ async def test_a_failure_that_is_no_outage_ends_the_run_once_instead_of_repeatin
     hub = Hub(database, Bus(database, "host_1"), 1.0, 100)
     async with asyncio.timeout(10):
         host, appends = leases.Host("host_1", 30.0), GroupCommit(database)
-        await Execution(claim, host, database, hub, BrokenParts(), appends, 3).run()
+        yard = Yard(host, database, hub, BrokenParts(), appends, 3, WaitingRules(), 8)
+        background = Background(Shells(), Crew(yard, claim.lease))
+        driven = Execution(claim, host, database, hub, yard.parts, appends, 3, background)
+        await driven.run()
     (run,) = await rows(database, "SELECT status, end_reason FROM runs")
     assert run == {"status": "finished", "end_reason": "internal"}
     kinds = [row["type"] for row in await rows(database, "SELECT type FROM journal ORDER BY seq")]

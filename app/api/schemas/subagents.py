@@ -21,6 +21,9 @@ class Subagent(Out):
     parent_agent_id: str | None
     """The subagent that began it."""
     run_id: str | None
+    """The run that began it."""
+    own_run_id: str | None
+    """The run that it is itself; null for one that is waited for."""
     status: Literal["running", "completed", "failed", "stopped"]
     started_at: str
     ended_at: str | None
@@ -41,6 +44,7 @@ class Subagent(Out):
             depth=started["spawn_depth"],
             parent_agent_id=started.get("parent_task_id"),
             run_id=row.run_id,
+            own_run_id=row.own_run_id,
             status=ended["status"] if ended else "running",
             started_at=wire_time(row.started_at),
             ended_at=wire_time(row.ended_at) if row.ended_at else None,

@@ -1,4 +1,4 @@
-"""TaskStop: end what runs in the background."""
+"""TaskStop: end what goes on in the background."""
 
 import json
 
@@ -17,7 +17,7 @@ class TaskStopInput(ToolInput):
 
 @tool(
     name="TaskStop",
-    description="Ends a command that runs in the background, with everything it started.",
+    description="Ends a command or a subagent in the background, with everything it started.",
     input_model=TaskStopInput,
     is_internal=True,
     aliases=("KillShell",),
@@ -33,7 +33,7 @@ async def task_stop_tool(given: TaskStopInput, context: ToolContext) -> ToolResu
     said = {
         "message": f"Task {task.id} was stopped: {task.description}",
         "task_id": task.id,
-        "task_type": "local_bash",
+        "task_type": task.type,
         "command": task.description,
     }
     return ToolResult(json.dumps(said, ensure_ascii=False), structured=said, stopped=task.id)

@@ -1,0 +1,333 @@
+"""The subagents that work in the background of one session, on the host that holds it (ADR 16).
+
+Theory of operation. Each is a run of its own, which nobody claims: whoever holds the session's lease
+drives them all, under that lease. The lease goes from a run to the host that keeps the session, and
+to the run that follows; its epoch rises each time, and they wait for the new one when the old one is
+refused. A run learns how one has ended by asking; what became of those that ended with another host
+is folded from their rows.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+
+from app.agent.backgrounded import begun, end_of, folded
+from app.agent.state import LoopState
+from app.domain.journal import Launch
+from app.domain.options import AgentOptions
+from app.domain.tasks import BackgroundTask, TaskEnd
+from app.domain.usage import LedgerRow, Spend
+from app.errors import LeaseLost
+from app.runs.beside import BesideRun, Stop, Yard
+from app.runs.ownership import Ownership
+from app.runs.purse import NEXT_TO_NOTHING, Purse, Share
+from app.store.beside import Beside, cancelled, family_of, rows_of, untold
+from app.store.leases import Lease, renew
+from app.store.runs import work_of
+from app.tools.shells import Shells
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Crew:
+    """Owns the tasks that drive them. Goes with the session's lease, from one holder to the next."""
+
+    yard: Yard
+    lease: Lease
+    """Of the run that is driven, or that was driven last: its session's as this host holds it."""
+    ownership: Ownership = field(init=False)
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while one of them stores what it has spent."""
+    meter: Spend = field(default_factory=Spend)
+    """What they have spent since the run that is driven was loaded."""
+    is_lost: bool = False
+    is_leaving: bool = False
+    """Whether this host stops: they are left to the session's next holder."""
+    _agents: dict[str, BesideRun] = field(default_factory=dict)
+    _ends: dict[str, TaskEnd] = field(default_factory=dict)
+    _purses: dict[str, Purse] = field(default_factory=dict)
+    _places: asyncio.Semaphore = field(init=False)
+    _bell: asyncio.Event = field(default_factory=asyncio.Event)
+    """Rung, and replaced, whenever something here has changed."""
+
+    def __post_init__(self) -> None:
+        self.ownership = Ownership(self.yard.host.lease_s / 2, self._renew, time.monotonic())
+        self._places = asyncio.Semaphore(self.yard.at_once)
+
+    async def _renew(self) -> bool:
+        lease = self.lease
+        return lease in await renew(self.yard.database, self.yard.host, [lease])
+
+    # -- the lease ------------------------------------------------------------------------
+
+    def hold(self, lease: Lease) -> None:
+        """Go on under this lease."""
+        self.lease = lease
+        self._ring()
+
+    async def moved(self, epoch: int) -> None:
+        """Wait until the session is held at another epoch. Raises `LeaseLost` when it is not held."""
+        while self.lease.epoch == epoch and not self.is_lost:
+            await self._bell.wait()
+        if self.is_lost:
+            raise LeaseLost("the session is not held any more")
+
+    def lose(self) -> None:
+        """Stop all at once: the session has another owner, or may have."""
+        self.is_lost = True
+        for agent in self._agents.values():
+            agent.stop("lost")
+        self._ring()
+
+    # -- who is there ---------------------------------------------------------------------
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """Ids of those that work here."""
+        return tuple(self._agents)
+
+    @property
+    def runs(self) -> list[tuple[str, str]]:
+        """Tenant and run of each that works here."""
+        return [(self.lease.tenant_id, agent.run_id) for agent in self._agents.values()]
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Ids of those that work here, or are known to have ended."""
+        return tuple({**self._agents, **self._ends})
+
+    def knows(self, agent_id: str) -> bool:
+        """Whether it works here, or is known to have ended."""
+        return agent_id in self._agents or agent_id in self._ends
+
+    def end_of(self, agent_id: str) -> TaskEnd | None:
+        """Say how one has ended; None while it works, here or elsewhere."""
+        return self._ends.get(agent_id)
+
+    def start(self, run_id: str, agent_id: str) -> None:
+        """Drive one from now on."""
+        agent = BesideRun(self.yard, self, run_id, agent_id)
+        self._agents[agent_id] = agent
+        agent.task = asyncio.create_task(self._drive(agent))
+
+    async def _drive(self, agent: BesideRun) -> None:
+        has_place = False
+        try:
+            has_place = await self._place(agent)
+            await agent.run()
+        except LeaseLost:
+            log.warning("The lease was lost", extra={"action": "lease_lost"})
+        except Exception:  # the edge: one run's failure must not take the host down
+            log.exception("A run's execution failed", extra={"action": "execution_failed"})
+        finally:
+            if has_place:
+                self._places.release()
+            self._agents.pop(agent.agent_id, None)
+            if agent.end is not None:
+                self._ends[agent.agent_id] = agent.end
+            self._ring()
+
+    async def _place(self, agent: BesideRun) -> bool:
+        """Wait for a place; say whether it has one, or was stopped before."""
+        taking = asyncio.create_task(self._places.acquire())
+        stopped = asyncio.create_task(agent.is_stopped.wait())
+        try:
+            await asyncio.wait([taking, stopped], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
+            if not taking.done():
+                taking.cancel()
+        await asyncio.gather(taking, return_exceptions=True)
+        return not taking.cancelled()
+
+    def launch(self, launches: Sequence[Launch], parent: LoopState) -> None:
+        """Drive what a run has begun; both draw on its budget."""
+        run_id = parent.run.run_id
+        purse = self._purses.get(run_id)
+        if purse is None:
+            purse = Purse(parent.run.options.max_budget_usd, {run_id: parent.spend.cost_usd})
+            self._purses[run_id] = purse
+        for new in launches:
+            self._purses[new.run_id] = purse
+            self.start(new.run_id, new.launched["agent_id"])
+
+    async def take_up(self) -> None:
+        """Drive on what another holder has left, and learn how those ended that nobody has told."""
+        for found in await untold(self.yard.database, *self.lease.session):
+            if self.knows(found.agent_id):
+                continue
+            await self._know_family(found.run_id)
+            if found.is_finished:
+                self._ends[found.agent_id] = await self._recalled(found)
+            else:
+                self.start(found.run_id, found.agent_id)
+        self._ring()
+
+    async def _know_family(self, run_id: str) -> None:
+        if run_id in self._purses:
+            return
+        family = await family_of(self.yard.database, self.lease.tenant_id, run_id)
+        purse = Purse(family.budget_usd, dict(family.spent))
+        self._purses |= dict.fromkeys(family.spent, purse)
+
+    async def _recalled(self, found: Beside) -> TaskEnd:
+        tenant_id, session_id = self.lease.session
+        database = self.yard.database
+        rows = await rows_of(database, tenant_id, session_id, found.run_id)
+        work = await work_of(database, tenant_id, found.run_id)
+        info = self.yard.parts.describe(replace(self.lease, run_id=found.run_id), work)
+        ended = folded(rows, begun(info, found.launched, Spend()))
+        return end_of(
+            ended, found.end_reason or "internal", found.ended_s or 0.0, found.took_ms or 0
+        )
+
+    # -- money ----------------------------------------------------------------------------
+
+    def share(self, run_id: str, options: AgentOptions, *, follows: str | None = None) -> Share:
+        """Give what a run may see of the budget that it shares; it may follow another."""
+        if follows in self._purses and run_id not in self._purses:
+            self._purses[run_id] = self._purses[follows]
+        return Share(lambda: self._purses.get(run_id), run_id, options.max_budget_usd)
+
+    def left_of(self, run_id: str, options: AgentOptions) -> AgentOptions:
+        """Give a run's options for one that follows it: that spends what is left of its budget."""
+        budget, purse = options.max_budget_usd, self._purses.get(run_id)
+        if budget is None or purse is None:
+            return options
+        left = budget - purse.spent.get(run_id, Decimal(0)) - purse.others_usd(run_id, budget)
+        return options.model_copy(update={"max_budget_usd": max(left, NEXT_TO_NOTHING)})
+
+    def paid(self, run_id: str, rows: Sequence[LedgerRow]) -> None:
+        """Count what one of them has spent."""
+        for row in rows:
+            self.meter = self.meter.plus(row)
+        if (purse := self._purses.get(run_id)) is not None:
+            purse.add(run_id, sum((row.cost_usd or Decimal(0) for row in rows), Decimal(0)))
+            self._stop_at_cap(purse, run_id)
+
+    def drawn(self, run_id: str, spent_usd: Decimal) -> None:
+        """Take note of what the run that is driven has spent."""
+        if (purse := self._purses.get(run_id)) is not None:
+            purse.set(run_id, spent_usd)
+            self._stop_at_cap(purse, run_id)
+
+    def _stop_at_cap(self, purse: Purse, by: str) -> None:
+        """Stop all that share a spent budget, but for the one that spent it: its answer counts."""
+        if purse.is_spent:
+            for agent in self._agents.values():
+                if agent.run_id != by and self._purses.get(agent.run_id) is purse:
+                    agent.stop("budget")
+
+    # -- stops ----------------------------------------------------------------------------
+
+    def mail(self, run_id: str | None = None) -> bool:
+        """Say that something came for one of them, or may have come for any."""
+        found = [a for a in self._agents.values() if run_id in {None, a.run_id}]
+        for agent in found:
+            agent.mail()
+        return bool(found)
+
+    def cancel(self, run_id: str) -> bool:
+        """Cancel one by its run; its cancel is in the database already."""
+        found = [agent for agent in self._agents.values() if agent.run_id == run_id]
+        for agent in found:
+            agent.stop("cancel")
+        return bool(found)
+
+    async def heard(self, sent_s: float) -> None:
+        """Take note of a heartbeat that got through, and of cancels whose word was lost."""
+        self.ownership.renewed(sent_s)
+        if not self._agents:
+            return
+        self.mail()
+        for run_id in await cancelled(self.yard.database, self.runs):
+            self.cancel(run_id)
+
+    async def stop(self, agent_id: str) -> BackgroundTask | None:
+        """End one, and wait until its end is stored; None when no such one works here."""
+        agent = self._agents.get(agent_id)
+        if agent is None:
+            return None
+        await self._stopped([agent], "cancel")
+        return agent.background_task
+
+    async def stop_all(self, why: Stop = "cancel") -> None:
+        """End all, and wait until their ends are stored."""
+        await self._stopped(list(self._agents.values()), why)
+
+    async def _stopped(self, agents: Sequence[BesideRun], why: Stop) -> None:
+        for agent in agents:
+            agent.stop(why)
+        if tasks := [agent.task for agent in agents if agent.task is not None]:
+            await asyncio.wait(tasks)
+
+    def drain(self) -> None:
+        """Let each go at its next message boundary, or where it waits for an answer."""
+        self.is_leaving = True
+        for agent in self._agents.values():
+            agent.drain()
+
+    def hurry(self) -> None:
+        """Let go at once those that are being drained."""
+        for agent in self._agents.values():
+            agent.stop("drain")
+
+    async def leave(self) -> None:
+        """Drain, and wait until nothing is left here."""
+        self.drain()
+        if tasks := [agent.task for agent in self._agents.values() if agent.task is not None]:
+            await asyncio.wait(tasks)
+
+    async def changed(self, is_there: Callable[[], bool]) -> None:
+        """Wait until something that depends on this crew is so."""
+        while not is_there():
+            await self._bell.wait()
+
+    def _ring(self) -> None:
+        bell, self._bell = self._bell, asyncio.Event()
+        bell.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """All that goes on in a session's background on this host: fits `agent.effects.Tasks`."""
+
+    shells: Shells
+    crew: Crew
+
+    def __post_init__(self) -> None:
+        self.shells.stop_other = self.crew.stop
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """Ids of the tasks that run here."""
+        return (*self.shells.running, *self.crew.running)
+
+    async def stop(self, task_id: str) -> BackgroundTask | None:
+        """End a task, and wait until it has ended; None when no such task runs here."""
+        return await self.shells.stop(task_id)
+
+    def end_of(self, task_id: str) -> TaskEnd | None:
+        if self.crew.knows(task_id):
+            return self.crew.end_of(task_id)
+        return self.shells.end_of(task_id)
+
+    async def someone_ended(self, among: Collection[str]) -> None:
+        agents = [task_id for task_id in among if self.crew.knows(task_id)]
+        others = [task_id for task_id in among if not self.crew.knows(task_id)]
+        waits: list[Awaitable[None]] = []
+        if agents:
+            waits.append(self.crew.changed(lambda: any(map(self.crew.end_of, agents))))
+        if others:
+            waits.append(self.shells.someone_ended(others))
+        tasks = [asyncio.ensure_future(wait) for wait in waits]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
