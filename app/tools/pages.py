@@ -71,6 +71,9 @@ class Pages:
     decoder: Decoder = field(default_factory=Decoder)
     clock: Callable[[], float] = monotonic
     _kept: "TTLCache[tuple[str, str], Page]" = field(init=False)
+    _asked: "WeakValueDictionary[tuple[str, str], asyncio.Lock]" = field(
+        default_factory=WeakValueDictionary
+    )
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
     _turns_of: "WeakValueDictionary[str, asyncio.Semaphore]" = field(
         default_factory=WeakValueDictionary
@@ -88,13 +91,15 @@ class Pages:
         """
         address = self._address(url)
         key = (session, str(address))
-        if (kept := self._kept.get(key)) is not None:
-            return kept
-        async with self._turn(session):
-            page = await self._fetched(address)
-        if page.text and page.data is None:
-            self._kept[key] = page
-        return page
+        asking = self._asked.setdefault(key, asyncio.Lock())
+        async with asking:  # calls made together ask the host once
+            if (kept := self._kept.get(key)) is not None:
+                return kept
+            async with self._turn(session):
+                page = await self._fetched(address)
+            if page.text and page.data is None:
+                self._kept[key] = page
+            return page
 
     @asynccontextmanager
     async def _turn(self, session: str) -> AsyncIterator[None]:

@@ -113,6 +113,16 @@ async def test_a_page_is_kept_for_a_quarter_of_an_hour_for_its_session_alone(web
     assert len(web.site.asked) == 3
 
 
+async def test_calls_made_together_ask_for_a_page_once(web: Web) -> None:
+    told = await asyncio.gather(*(web.fetch(web.url(), f"Question {n}") for n in range(6)))
+    assert not any(each.is_error for each in told)
+    assert (len(web.site.asked), len(web.small.requests)) == (1, 6)
+    # What failed is tried again, by each of them.
+    missing = [web.fetch(web.url("/missing")) for _ in range(3)]
+    assert ["404" in text_of(each) for each in await asyncio.gather(*missing)] == [True] * 3
+    assert len(web.site.asked) == 4
+
+
 async def test_http_becomes_https_but_for_hosts_of_the_operator(web: Web) -> None:
     found = await web.fetch("http://public.test/x")
     assert "could not be reached" in text_of(found)

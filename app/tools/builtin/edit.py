@@ -23,7 +23,7 @@ from app.tools.seen import sha256
 from app.tools.tool import ToolContext, ToolInput, tool
 
 _MAX_QUOTED = 10_000
-_MAX_NEW_CHARS = 32 * 1024 * 1024
+_MAX_NEW_CHARS = 16 * 1024 * 1024
 """Of all that replace_all puts in: a file of 8 MB may hold millions of matches."""
 
 
