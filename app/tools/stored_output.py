@@ -55,7 +55,12 @@ async def shortened(result: ToolResult, most_chars: int | None, workspace: Works
 
 def is_long(result: ToolResult, most_chars: int) -> bool:
     """Say whether a result has more text than is shown."""
-    return sum(map(len, _texts(result.content))) > most_chars
+    return text_chars(result) > most_chars
+
+
+def text_chars(result: ToolResult) -> int:
+    """Count the characters of text in a result."""
+    return sum(map(len, _texts(result.content)))
 
 
 async def store(whole: bytes, path: str, workspace: Workspace) -> StoredOutput | None:

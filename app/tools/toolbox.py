@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from app.domain.text import printable, printable_value
@@ -11,9 +12,10 @@ from app.errors import ToolFailed
 from app.sandbox.driver import Sandbox
 from app.tools.decoder import Decoder
 from app.tools.inputs import parse_input
+from app.tools.open_file import compute
 from app.tools.shells import Shells
 from app.tools.skills import Shelf
-from app.tools.stored_output import shortened
+from app.tools.stored_output import shortened, text_chars
 from app.tools.tool import Beyond, Tool, ToolContext, ToolInput
 from app.tools.workspace import Workspace
 
@@ -103,7 +105,8 @@ class Toolbox:
                 extra={"action": "tool_crashed", "tool": call.name, "tool_use_id": call.id},
             )
             return ToolResult(f"{call.name} failed because of an internal error.", is_error=True)
-        return _presentable(result, tool.spec.name)
+        fit = partial(_presentable, result, tool.spec.name)
+        return await compute(fit, size_bytes=text_chars(result))
 
     def _prepared(self, call: ToolCall) -> tuple[Tool[Any], ToolInput]:
         tool = self._tools.get(call.name)

@@ -6,23 +6,21 @@ file, walking a folder) works on a descriptor of its own, which `open` hands out
 """
 
 import os
-import secrets
 import stat
 from typing import Self
 
 from app.errors import ToolFailed
 from app.sandbox.driver import SessionDirs
 from app.tools.beneath import open_beneath
+from app.tools.draft import Draft
 from app.tools.failures import file_failure, not_a_file
 from app.tools.identity import Identity, acting_as
 from app.tools.links import real_path
 from app.tools.open_file import OpenFile, Version
-from app.tools.paths import View, shown
+from app.tools.paths import View
 
 _FILE_MODE = 0o644
 _FOLDER_MODE = 0o755
-_PERMISSIONS = 0o777
-"""What a replaced file keeps of its mode: never setuid, setgid."""
 _MAX_NAMES = 10_000
 """How many entries of a folder are looked at for a suggestion."""
 
@@ -155,6 +153,12 @@ class Workspace:
         version that the change was computed from, None for a new file: if another stands
         there by now nothing is written. Links are refused. A replaced file keeps its mode.
         """
+        with self.draft(path, replaces=replaces) as draft:
+            draft.fill(data)
+            return draft.place()
+
+    def draft(self, path: str, *, replaces: Version | None) -> Draft:
+        """Begin what `write` does at once: for much data, which is then filled in in a thread."""
         mount, rest = self.view.writable(path)
         folder, _, name = rest.rpartition("/")
         if not name:
@@ -163,13 +167,9 @@ class Workspace:
         try:
             with acting_as(self._identity):
                 folder_fd = _make_folder(root_fd, folder)
-                try:
-                    mode = _mode_to_keep(folder_fd, name, path, replaces)
-                    return _put(folder_fd, name, data, mode)
-                finally:
-                    os.close(folder_fd)
         except OSError as error:
             raise file_failure(path, error) from error
+        return Draft(folder_fd, name, path, replaces, self._identity)
 
     def create(self, path: str) -> int:
         """Make a new file; give a descriptor for writing, which the caller closes.
@@ -250,37 +250,3 @@ def _make_one(parent_fd: int, name: str) -> int:
     fd = open_beneath(parent_fd, name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     os.fchmod(fd, _FOLDER_MODE)  # whatever the service's umask is
     return fd
-
-
-def _mode_to_keep(folder_fd: int, name: str, path: str, replaces: Version | None) -> int:
-    """Give the mode for the new file, after a look at what it replaces."""
-    try:
-        status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
-    except FileNotFoundError:
-        status = None
-    if status is not None and stat.S_ISLNK(status.st_mode):
-        target = shown(os.readlink(name, dir_fd=folder_fd))
-        raise ToolFailed(f"{shown(path)} is a symbolic link; write to its target: {target}")
-    if status is not None and not stat.S_ISREG(status.st_mode):
-        raise not_a_file(path, status.st_mode)
-    if (None if status is None else Version.of(status)) != replaces:
-        raise ToolFailed(f"{shown(path)} was changed by something else meanwhile. Try again.")
-    return _FILE_MODE if status is None else status.st_mode & _PERMISSIONS
-
-
-def _put(folder_fd: int, name: str, data: bytes, mode: int) -> Version:
-    draft = f".treadle-{secrets.token_hex(8)}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(draft, flags, 0o600, dir_fd=folder_fd)
-    try:
-        with os.fdopen(fd, "wb", buffering=0) as file:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[file.write(rest) :]
-            os.fchmod(fd, mode)
-            version = Version.of(os.fstat(fd))
-        os.rename(draft, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
-    except BaseException:
-        os.unlink(draft, dir_fd=folder_fd)
-        raise
-    return version

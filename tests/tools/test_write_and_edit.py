@@ -1,10 +1,13 @@
 """Write and Edit: what they report, what they remember, what they refuse."""
 
 import os
+import stat
 import time
 
 import pytest
 
+from app.errors import ToolFailed
+from app.tools.open_file import Version
 from tests.tools.desk import Desk, text_of
 
 pytestmark = pytest.mark.platform
@@ -161,3 +164,35 @@ async def test_what_replace_all_puts_in_is_bounded(desk: Desk) -> None:
     done = await desk.call("Edit", **given, new_string="yz")
     assert "all occurrences (4000000)" in text_of(done)
     assert time.process_time() - began < 2
+
+
+async def test_a_large_edit_keeps_the_event_loop_no_longer_than_a_small_one(desk: Desk) -> None:
+    desk.put("a.txt", "x" * 8_000_000)
+    began = time.thread_time()
+    done = await desk.call(
+        "Edit", file_path="a.txt", old_string="x", new_string="yz", replace_all=True
+    )
+    assert time.thread_time() - began < 0.02  # 0.06 when this thread writes
+    assert "all occurrences (8000000)" in text_of(done)
+    assert desk.content("a.txt") == b"yz" * 8_000_000
+
+
+def test_a_draft_takes_no_place_that_changed_meanwhile_and_leaves_nothing(desk: Desk) -> None:
+    desk.put("a.txt", "old")
+    (desk.dirs.ws / "a.txt").chmod(0o4751)
+    version = Version.of((desk.dirs.ws / "a.txt").stat())
+    with desk.workspace.draft("/workspace/a.txt", replaces=version) as draft:
+        draft.fill(b"new")
+        desk.put("a.txt", "other")
+        with pytest.raises(ToolFailed, match="was changed by something else meanwhile"):
+            draft.place()
+    version = Version.of((desk.dirs.ws / "a.txt").stat())
+    with desk.workspace.draft("/workspace/a.txt", replaces=version) as draft:
+        draft.fill(b"new")
+        assert desk.content("a.txt") == b"other"
+        assert draft.place() == Version.of((desk.dirs.ws / "a.txt").stat())
+    assert desk.content("a.txt") == b"new"
+    assert stat.S_IMODE((desk.dirs.ws / "a.txt").stat().st_mode) == 0o751
+    with desk.workspace.draft("/workspace/b.txt", replaces=None) as draft:
+        draft.fill(b"never placed")
+    assert [path.name for path in desk.dirs.ws.iterdir()] == ["a.txt"]

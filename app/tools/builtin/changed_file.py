@@ -8,12 +8,14 @@ from app.errors import ToolFailed
 from app.tools.diff import Hunk, structured_patch
 from app.tools.encoding import Decoded, decode
 from app.tools.failures import no_such_file
-from app.tools.open_file import OpenFile, Version, use
+from app.tools.open_file import OpenFile, Version, in_thread, use
 from app.tools.paths import shown
 from app.tools.seen import has_changed, saw, sha256
 from app.tools.tool import ToolContext
 
 _MAX_BYTES = 8 * 1024 * 1024
+_AT_ONCE_BYTES = 1024 * 1024
+"""More is written in a thread: 16 MB take 50 ms."""
 _MAX_ORIGINAL = 256 * 1024
 """Longer originals are left out of the structured result; they would bloat the journal."""
 
@@ -82,7 +84,7 @@ class Change:
         return Change(data, sha256(data), [] if old is None else patch_of(old, new))
 
 
-def store(
+async def store(
     context: ToolContext,
     path: str,
     change: Change,
@@ -92,7 +94,12 @@ def store(
 ) -> ToolFacts:
     """Write the file whole; give the fact that the agent knows it (`partial`: in part)."""
     replaces = None if present is None else present.version
-    version = context.workspace.write(path, change.data, replaces=replaces)
+    with context.workspace.draft(path, replaces=replaces) as draft:
+        if len(change.data) <= _AT_ONCE_BYTES:
+            draft.fill(change.data)
+        else:
+            await in_thread(lambda: draft.fill(change.data))
+        version = draft.place()
     return saw(path, change.sha256, version, partial=partial)
 
 

@@ -82,7 +82,7 @@ async def _fill(
         lambda: Change.of(decoded, decoded.text, given.new_string),
         size_bytes=len(given.new_string),
     )
-    facts = store(context, path, change, present)
+    facts = await store(context, path, change, present)
     return ToolResult(
         f"{'Created' if present is None else 'Filled'} {given.file_path}.",
         structured=_structured(given, "", decoded.text, change),
@@ -98,7 +98,7 @@ async def _edit(given: EditInput, context: ToolContext, path: str, present: Pres
         size_bytes=len(present.decoded.text),
     )
     knows_all = seen is not None and not seen.partial and not is_stale
-    facts = store(context, path, change, present, partial=not knows_all)
+    facts = await store(context, path, change, present, partial=not knows_all)
     structured = _structured(given, done.matched, text, change)
     if not knows_all:
         structured["contentNotInModelContext"] = True

@@ -46,7 +46,7 @@ async def notebook_edit_tool(given: NotebookEditInput, context: ToolContext) -> 
     language, told, updated, change = await compute(
         lambda: _changed(given, path, present), size_bytes=len(present.decoded.text)
     )
-    facts = store(context, path, change, present)
+    facts = await store(context, path, change, present)
     return ToolResult(
         _message(given, told["cell_id"]),
         structured={

@@ -42,7 +42,7 @@ async def write_tool(given: WriteInput, context: ToolContext) -> ToolResult:
         lambda: Change.of(decoded, None if is_new else decoded.text, given.content),
         size_bytes=len(given.content) + len(decoded.text),
     )
-    facts = store(context, path, change, present)
+    facts = await store(context, path, change, present)
     return ToolResult(
         f"{'Created' if is_new else 'Updated'} {given.file_path}. Its content is now exactly what "
         "you gave; there is no need to read it back.",
