@@ -125,6 +125,8 @@ class Elicited:
     requested_schema: Mapping[str, Any] | None = None
     """Of the answer's content: an object of plain fields. None where a person is sent to `url`."""
     url: str | None = None
+    can_repeat: bool = False
+    """Whether the call is made again when its host is lost: then the same is asked again."""
 
     def to_json(self) -> dict[str, Any]:
         """Give what a person is shown."""

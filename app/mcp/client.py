@@ -19,7 +19,7 @@ from mcp.client.session import ClientRequestContext
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from app.domain.mcp import ServerState
+from app.domain.mcp import ServerState, tool_name
 from app.domain.text import printable
 from app.domain.tools import ToolCall
 from app.errors import ToolFailed
@@ -161,9 +161,9 @@ class Connection:
     ) -> types.ElicitResult | types.ErrorData:
         """Put what the server asks to somebody; the call's time stands still meanwhile."""
         del context
-        asked = elicited(params, self.name)
         # The protocol does not say for which call it is asked; with several, it is the oldest.
         call, limit = next((e for e in self._calls if e[0] is not _NO_CALL), (_NO_CALL, None))
+        asked = elicited(params, self.name, can_repeat=self._can_repeat(call))
         if asked is None or limit is None or self.ask is None:
             return types.ElicitResult(action="cancel")
         limit.reschedule(None)
@@ -173,6 +173,12 @@ class Connection:
             if not limit.expired():
                 with suppress(RuntimeError):  # the call is over
                     limit.reschedule(asyncio.get_running_loop().time() + self.call_s)
+
+    def _can_repeat(self, call: ToolCall) -> bool:
+        return any(
+            tool.read_only and tool_name(self.name, tool.name) == call.name
+            for tool in self.listing.tools
+        )
 
     async def _told(self, error: MCPError) -> str:
         # By what the package says, since servers use its code (-32000) for anything.

@@ -21,17 +21,19 @@ MAX_MESSAGE = 10_000
 MAX_SCHEMA_BYTES = 65_536
 
 
-def elicited(params: types.ElicitRequestParams, server: str) -> Elicited | None:
+def elicited(
+    params: types.ElicitRequestParams, server: str, *, can_repeat: bool
+) -> Elicited | None:
     """Give the question; None for one that nobody can be shown."""
     message = printable(params.message)[:MAX_MESSAGE]
     if isinstance(params, types.ElicitRequestURLParams):
         url = printable(params.url)
         is_web = url.startswith(("https://", "http://")) and len(url) <= MAX_MESSAGE
-        return Elicited(server, message, url=url) if is_web else None
+        return Elicited(server, message, url=url, can_repeat=can_repeat) if is_web else None
     schema = params.requested_schema
     if is_too_deep(schema) or len(orjson.dumps(printable_value(schema))) > MAX_SCHEMA_BYTES:
         return None
-    return Elicited(server, message, printable_value(schema))
+    return Elicited(server, message, printable_value(schema), can_repeat=can_repeat)
 
 
 def elicit_result(answer: Elicitation) -> types.ElicitResult:

@@ -128,6 +128,7 @@ class Desk:
             await self.outlast(lambda: actions.note_begun(self.database, self.lease, call_id))
 
     async def may_have_begun(self, call_id: str) -> bool:
+        await self._ask_no_more(call_id)  # the server that asked in it is gone
         if not self.notes_begun:
             return True
         return await self.outlast(
@@ -163,20 +164,44 @@ class Desk:
         self.open_calls -= {request.tool_use_id}
         return await self._taken(answer)
 
-    async def answer_here(self, request: Request) -> Answer | None:
+    async def answer_here(self, request: Request, *, can_repeat: bool) -> Answer | None:
         """Ask for somebody who waits on this host: the run is not let go meanwhile.
 
-        None when the run is let go all the same, since its host stops. Raises `LeaseLost`.
+        None when the host stops: nothing is asked any more then. For a call that `can_repeat` the question
+        stands instead, and this waits to be ended: the next host makes the call again, and comes to the
+        same question. Raises `LeaseLost`.
         """
         self.has_asked = True
         self._held += 1
         try:
-            answer = await self._wait(await self._open(request))
+            found = await self._same(request) if can_repeat else None
+            answer = found.answer if found else None
+            if answer is None:
+                answer = await self._wait(found.id if found else await self._open(request))
         except Parked:
+            if can_repeat:
+                await asyncio.Event().wait()
+            await self._ask_no_more(request.tool_use_id)
             return None
         finally:
             self._held -= 1
         return await self._taken(answer)
+
+    async def _same(self, request: Request) -> actions.Open | None:
+        """Give the same question of an earlier attempt at a call, if its answer was not taken."""
+        found = await self.outlast(
+            lambda: actions.newest_of_call(self.database, self.lease, request.tool_use_id)
+        )
+        if found is None or found.sha256 != request.sha256:
+            return None
+        return None if found.is_used or found.status == "withdrawn" else found
+
+    async def _ask_no_more(self, tool_use_id: str) -> None:
+        seq = await self.outlast(
+            lambda: actions.withdraw_elicitation(self.database, self.lease, tool_use_id)
+        )
+        if seq is not None:
+            self.hub.grew(self.lease.tenant_id, self.lease.session_id, seq)
 
     async def settle(self, tool_use_id: str, answer: dict[str, Any], by: str) -> None:
         """Answer a call's action in a person's place, as soon as it is there. Raises `LeaseLost`."""

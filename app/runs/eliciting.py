@@ -1,7 +1,8 @@
 """What an MCP server asks in the middle of a call becomes an action, and the answer goes back to it.
 
 The server waits, with its connection and its state, so the run keeps its place here for as long as a
-run may (`hold_seconds`); then the server is told that nobody answered.
+run may (`hold_seconds`); then the server is told that nobody answered. When its host goes away a call
+that only reads is made again elsewhere, and comes to the same question; any other ends there.
 """
 
 import math
@@ -40,7 +41,7 @@ class Elicitor:
             max(1, math.ceil(self.desk.hold_s)),
             "deny",
         )
-        answer = await self.desk.answer_here(request)
+        answer = await self.desk.answer_here(request, can_repeat=asked.can_repeat)
         if answer is None or answer.is_expired:
             return NOBODY
         return Elicitation(answer.body["action"], answer.body.get("content"))

@@ -211,6 +211,22 @@ class Withdrawn:
     """Tool use ids of calls that waited for an approval."""
 
 
+async def withdraw_elicitation(database: Database, lease: Lease, tool_use_id: str) -> int | None:
+    """Withdraw what a server asked in a call that is over; give the event's seq. Raises `LeaseLost`."""
+    async with database.raw.acquire() as connection, connection.transaction():
+        await _hold(connection, lease)
+        withdrawn = await connection.fetchval(
+            """UPDATE actions SET status = 'withdrawn', settled_at = clock_timestamp()
+               WHERE tenant_id = $1 AND run_id = $2 AND tool_use_id = $3 AND status = 'pending'
+                 AND type = 'elicitation'
+               RETURNING id""",
+            lease.tenant_id,
+            lease.run_id,
+            tool_use_id,
+        )
+        return None if withdrawn is None else await _tell_withdrawn(connection, lease, withdrawn)
+
+
 async def withdraw_pending(database: Database, lease: Lease) -> Withdrawn:
     """Withdraw what a run that is about to end still asks. Raises `LeaseLost`."""
     seq: int | None = None

@@ -14,7 +14,7 @@ TOOLS = [
         "name": name,
         "description": f"Does {name}.",
         "inputSchema": {"type": "object", "properties": {"n": {"type": "integer"}}},
-        "annotations": {"readOnlyHint": name in {"echo", "env"}},
+        "annotations": {"readOnlyHint": name in {"echo", "env", "ask_only"}},
     }
     for name in (
         "echo",
@@ -29,6 +29,7 @@ TOOLS = [
         "weird",
         "evolve",
         "ask",
+        "ask_only",
     )
 ]
 TOOLS[0]["title"] = "Echo back"
@@ -69,7 +70,7 @@ def call(name: str, given: dict[str, object]) -> dict[str, object]:  # noqa: C90
         case "evolve":
             with open("evolved", "w") as file:  # noqa: PTH123 - as above
                 file.write("x")
-        case "ask":
+        case "ask" | "ask_only":
             return text(json.dumps(asked()))
         case "fail":
             return {**text("it went wrong"), "isError": True}
