@@ -1,7 +1,5 @@
 """Bring the schema up to date, one process at a time."""
 
-from pathlib import Path
-
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
@@ -10,6 +8,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.errors import ConfigError
+from app.store.schema_revision import MIGRATIONS
 
 LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('treadle-migrations', 0))"
 """Held to the end of the transaction, so that it works through a transaction-mode pooler too."""
@@ -17,7 +16,7 @@ LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('treadle-migrations', 0))"
 
 def _config(connection: Connection | None = None) -> Config:
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parents[2] / "migrations"))
+    config.set_main_option("script_location", str(MIGRATIONS))
     config.set_main_option(
         "file_template", "%%(year)d-%%(month).2d-%%(day).2d-%%(hour).2d%%(minute).2d_%%(slug)s"
     )

@@ -17,7 +17,7 @@ from app.settings.settings import Settings
 from app.store.embedded import EmbeddedPostgres, ensure_running
 from app.store.engine import GONE, Database, open_database
 from app.store.keys import DEFAULT_TENANT, ensure_bootstrap_key, ensure_tenant
-from app.store.migrate import check_schema, migrate
+from app.store.schema_revision import is_current
 
 log = logging.getLogger(__name__)
 
@@ -55,10 +55,11 @@ async def open_store(settings: Settings) -> AsyncIterator[Database]:
 
 
 async def _prepare(settings: Settings, database: Database) -> None:
-    if settings.database.migrate_on_start:
-        await migrate(database.engine)
-    else:
-        await check_schema(database.engine)
+    if not await is_current(database.engine):
+        from app.store.migrate import check_schema, migrate  # noqa: PLC0415 - most starts need it not
+
+        move = migrate if settings.database.migrate_on_start else check_schema
+        await move(database.engine)
     async with database.begin() as connection:
         await ensure_tenant(connection, DEFAULT_TENANT, allow_bypass=settings.policy.allow_bypass)
         if (key := settings.auth.bootstrap_key) is not None:

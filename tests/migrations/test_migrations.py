@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from app.errors import ConfigError
 from app.store.engine import Database, open_database
 from app.store.migrate import check_schema, migrate
+from app.store.schema_revision import is_current, newest_revision
 from app.store.tables import metadata
 from app.wiring.database import open_store
 from tests.conftest import MakeSettings
@@ -39,6 +40,20 @@ async def main():
 asyncio.run(main())
 """
 """A process that migrates as soon as it is told to."""
+
+
+START = """
+import asyncio, sys
+from app.settings.loading import load_settings
+from app.wiring.database import open_store
+
+async def main():
+    async with open_store(load_settings()):
+        print("alembic" in sys.modules)
+
+asyncio.run(main())
+"""
+"""A process that opens the store as a host does, and tells whether that took the tool."""
 
 
 def revisions() -> list[str]:
@@ -100,6 +115,26 @@ async def test_every_step_can_be_taken_back_and_again(empty_url: str) -> None:
                 text("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
             )
             assert list(left) == ["alembic_version"]
+
+
+async def test_only_a_start_that_has_something_to_move_loads_what_moves_it(
+    empty_url: str, make_settings: MakeSettings
+) -> None:
+    assert newest_revision() == revisions()[0]
+    settings = make_settings(database={"url": SecretStr(empty_url)})
+    told = []
+    for _ in range(2):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", START, cwd=ROOT, stdout=asyncio.subprocess.PIPE,
+            env={"PATH": os.environ["PATH"], **environment(settings)},
+        )  # fmt: skip
+        told.append((await process.communicate())[0].split())
+    assert told == [[b"True"], [b"False"]]
+    async with opened(empty_url) as database:
+        assert await is_current(database.engine)
+        for other in (revisions()[1], "9999"):
+            await set_revision(database, other)
+            assert not await is_current(database.engine)
 
 
 async def test_six_processes_that_start_at_once_all_succeed(empty_url: str) -> None:
