@@ -232,6 +232,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "loop:subagent-permissions": Requirement(
         "A subagent never has more than its parent; what it is denied the parent lists.", "ours"
     ),
+    "loop:subagent-retries": Requirement(
+        "A subagent's retry is told as `tool_progress` with `subagent_retry`.", "loop 4.1"
+    ),
     "loop:subagent-kinds": Requirement(
         "Model, effort, rounds, skills and MCP servers of a subagent are as its definition says.",
         "loop 13.1",

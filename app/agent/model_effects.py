@@ -5,6 +5,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Protocol
 
+from app.agent.run_info import Thread
+from app.domain.messages import ApiRetryMessage
 from app.domain.model import (
     ModelRequest,
     ModelResponse,
@@ -70,6 +72,13 @@ class Previews(Protocol):
 
     def requesting(self) -> None:
         """Say that a model request is about to be made. Never blocks, never raises."""
+        ...
+
+    def retrying(self, thread: Thread, retry: ApiRetryMessage) -> None:
+        """Say that a subagent's request failed and will be made again. Never blocks, never raises.
+
+        Of the main conversation a row tells it.
+        """
         ...
 
     def abort(self, message_id: str, reason: str) -> None:

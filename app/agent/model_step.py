@@ -26,6 +26,7 @@ from app.domain.blocks import Block, ToolUseBlock
 from app.domain.journal import Batch, Entry
 from app.domain.messages import (
     ApiMessage,
+    ApiRetryMessage,
     AssistantMessage,
     ToolUseMeta,
     WireUsage,
@@ -75,10 +76,20 @@ async def ask_model(state: LoopState, effects: Effects) -> AsyncGenerator[Advanc
             error, cost, state, effects, retracts_output=watch is not None and watch.is_whole
         )
         yield failed
+        _tell_of_retry(failed, effects)
         if wait_s:
             await effects.clock.sleep(wait_s)
     else:
         yield _final(state.after(answered(response, state, effects)), effects)
+
+
+def _tell_of_retry(failed: Advance, effects: Effects) -> None:
+    """Tell readers of the run of a subagent's retry: its rows are not shown to them."""
+    if (thread := failed.state.run.thread) is None:
+        return
+    for entry in failed.batch.entries:
+        if isinstance(entry.message, ApiRetryMessage):
+            effects.previews.retrying(thread, entry.message)
 
 
 def _final(advance: Advance, effects: Effects) -> Advance:

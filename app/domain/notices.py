@@ -137,6 +137,10 @@ class ToolProgressMessage(WireMessage):
     tool_name: str
     parent_tool_use_id: str | None = None
     elapsed_time_seconds: int
+    subagent_type: str | None = ABSENT
+    subagent_retry: dict[str, Any] | None = ABSENT
+    """Of a call that began a subagent: its model request failed and will be made again. `agent_id`,
+    `attempt`, `max_retries`, `retry_delay_ms`, `error_status`, `error_category`."""
 
 
 Ephemeral: TypeAlias = StatusMessage | ToolProgressMessage | ThinkingTokensMessage

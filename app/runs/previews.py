@@ -5,8 +5,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from app.agent.effects import Clock
+from app.agent.model_effects import Previews
 from app.agent.notices import CHARACTERS_PER_TOKEN
-from app.domain.messages import encode_message
+from app.agent.run_info import Thread
+from app.domain.agents import AGENT_TOOL
+from app.domain.messages import ApiRetryMessage, encode_message
 from app.domain.model import PartialResponse, StreamPart
 from app.domain.notices import (
     Ephemeral,
@@ -62,6 +65,28 @@ class LivePreviews:
                     tool_use_id=call.id,
                     tool_name=call.name,
                     elapsed_time_seconds=elapsed_s,
+                )
+            )
+
+    def retrying(self, thread: Thread, retry: ApiRetryMessage) -> None:
+        if self._is_watched:
+            self._tell(
+                ToolProgressMessage(
+                    session_id=self.session_id,
+                    uuid=self.clock.uuid(),
+                    tool_use_id=thread.call_id,
+                    tool_name=AGENT_TOOL,
+                    parent_tool_use_id=thread.call_id,
+                    elapsed_time_seconds=0,
+                    subagent_type=thread.agent_type,
+                    subagent_retry={
+                        "agent_id": thread.agent_id,
+                        "attempt": retry.attempt,
+                        "max_retries": retry.max_retries,
+                        "retry_delay_ms": retry.retry_delay_ms,
+                        "error_status": retry.error_status,
+                        "error_category": retry.error,
+                    },
                 )
             )
 
@@ -131,10 +156,16 @@ class LivePreviews:
 class QuietPreviews:
     """Keeps what comes of a subagent's messages: nobody is shown it, a cancel still counts it."""
 
+    shown: Previews | None = None
+    """Of the run, where readers hear that a request is made again; None: of a run beside another."""
     open: OpenMessage = field(default_factory=OpenMessage)
 
     def requesting(self) -> None:
         pass
+
+    def retrying(self, thread: Thread, retry: ApiRetryMessage) -> None:
+        if self.shown is not None:
+            self.shown.retrying(thread, retry)
 
     def publish(self, part: StreamPart) -> None:
         self.open.feed(part)

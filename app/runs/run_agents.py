@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from app.agent.effects import AgentLimits, Aside, Place
+from app.agent.model_effects import Previews
 from app.agent.tool_effects import Toolbox
 from app.domain.agents import AgentDefinition
 from app.domain.model import PartialResponse
@@ -19,6 +20,8 @@ class RunAgents:
     tools: Toolbox
     find_model: Callable[[str], str | None]
     make_place: Callable[[], Place]
+    shown: Previews
+    """Of the run."""
     _open: dict[str, tuple[Aside, QuietPreviews]] = field(default_factory=dict)
 
     def model(self, name: str) -> str | None:
@@ -26,7 +29,7 @@ class RunAgents:
 
     def aside(self, call_id: str) -> Aside:
         if call_id not in self._open:
-            previews = QuietPreviews()
+            previews = QuietPreviews(self.shown)
             self._open[call_id] = (Aside(self.make_place(), previews), previews)
         return self._open[call_id][0]
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from app.agent.effects import AgentLimits, Place
+from app.agent.model_effects import Previews
 from app.agent.tool_effects import Toolbox
 from app.domain.agents import AgentDefinition
 from app.domain.options import AgentOptions
@@ -57,12 +58,13 @@ class AgentRules:
         own: Toolbox,
         theirs: Toolbox,
         make_place: Callable[[], Place],
+        previews: Previews,
     ) -> tuple[Toolbox, RunAgents]:
         """Give a run's tools, and what its subagents have. `own` and `theirs` are without Agent."""
         kinds = self.kinds(options, workspace)
         if self.are_offered(options):
             own, theirs = AgentToolbox(own, kinds), AgentToolbox(theirs, kinds)
-        return own, RunAgents(self.limits, kinds, theirs, self.find_model, make_place)
+        return own, RunAgents(self.limits, kinds, theirs, self.find_model, make_place, previews)
 
 
 def agent_rules(settings: Settings, providers: ProviderSet) -> AgentRules:

@@ -288,6 +288,7 @@ class HostParts:
                 own=ClientToolbox(mine, options, desk, shorter),
                 theirs=ClientToolbox(theirs, options, desk, shorter),
                 make_place=project,
+                previews=previews,
             )
             output = options.output_format
             yield Effects(

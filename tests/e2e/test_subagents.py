@@ -17,6 +17,7 @@ from tests.hosts import Host, environment, host, host_process
 from tests.runs.prompts import finished, messages, scripted, start
 from tests.runs.sse import frames, read_to_end
 from tests.store.seeds import opened, until
+from tests.traces.watch import Watch
 
 Json = dict[str, Any]
 HELPER: Json = {"description": "helps", "prompt": "You are HELPER."}
@@ -143,6 +144,35 @@ async def test_a_kind_begins_with_its_skills_unless_a_rule_is_against_them(
     transcript = await messages(client, denied["session_id"])
     assert "skill style, which this run cannot load" in str(transcript)
     assert not told(transcript, "task_started")
+
+
+@pytest.mark.requirement("loop:subagent-retries")
+async def test_readers_of_previews_hear_that_a_subagent_asks_again(service: Host) -> None:
+    client = service.client
+    session = (await client.post("/v1/sessions", json={})).json()["id"]
+    watch = Watch(client, session)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(watch.read())
+        await watch.is_open.wait()
+        once = {"blocks": [{"text": "child told"}], "http": 500, "times": 1}
+        steps = (agent(once), {"text": "fine"})
+        run = await start(client, scripted(*steps), session_id=session, **OPTIONS)
+        assert (await finished(client, run["id"]))["result"]["text"] == "fine"
+        await watch.has_all(await messages(client, session))
+        reading.cancel()
+    (retry,) = [m for m in watch.messages if m["type"] == "tool_progress"]
+    (child,) = await subagents(client, session)
+    assert (retry["tool_name"], retry["subagent_type"]) == ("Agent", "helper")
+    assert retry["tool_use_id"] == retry["parent_tool_use_id"] == child["tool_use_id"]
+    assert retry["subagent_retry"].pop("retry_delay_ms") >= 0
+    assert retry["subagent_retry"].pop("max_retries") > 1
+    assert retry["subagent_retry"] == {
+        "agent_id": child["agent_id"],
+        "attempt": 1,
+        "error_status": 500,
+        "error_category": "server_error",
+    }
+    assert not told(await messages(client, session), "api_retry")
 
 
 @pytest.mark.requirement("loop:subagent-cancel")

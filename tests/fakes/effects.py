@@ -22,6 +22,7 @@ from app.agent.fold import fold
 from app.agent.loop import run_agent
 from app.agent.model_effects import SideModel
 from app.agent.retries import RetryRules
+from app.agent.run_info import Thread
 from app.agent.state import Advance, LoopState, RunInfo
 from app.agent.tool_effects import Fire, Gate, Toolbox
 from app.compaction.window import Window
@@ -32,6 +33,7 @@ from app.domain.hook_outcome import NOTHING, HookOutcome
 from app.domain.hooks import HookEvent, Surroundings
 from app.domain.journal import Batch
 from app.domain.messages import (
+    ApiRetryMessage,
     AssistantMessage,
     ConversationReset,
     Message,
@@ -347,6 +349,10 @@ class RecordingPreviews:
     aborted: list[str] = field(default_factory=list)
     completed: int = 0
     requests: int = 0
+    retries: list[tuple[Thread, ApiRetryMessage]] = field(default_factory=list)
+
+    def retrying(self, thread: Thread, retry: ApiRetryMessage) -> None:
+        self.retries.append((thread, retry))
 
     def requesting(self) -> None:
         self.requests += 1
