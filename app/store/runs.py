@@ -59,6 +59,9 @@ class RunRow:
     deadline_at: datetime | None = None
     recovery_policy: str = "resume"
     max_attempts: int | None = None
+    spent: Sequence[Mapping[str, Any]] | None = None
+    """Its ledger, summed by `model` and `is_main` (of the main thread): classes of tokens,
+    `web_search_requests`, `cost_usd` as text, `is_unpriced`. None while it has asked nothing."""
 
 
 _SELECT = """
@@ -74,6 +77,15 @@ SELECT r.id, r.session_id, r.status, r.options, r.metadata, r.origin, r.parent_r
   r.input_tokens, r.output_tokens, r.cache_read_tokens, r.cache_write_tokens, r.cost_usd,
   r.is_estimated, r.cancel_requested_at, r.created_at, r.started_at, r.finished_at, r.priority,
   r.deadline_at, r.recovery_policy, r.max_attempts,
+  CASE WHEN r.input_tokens + r.output_tokens > 0 OR r.cost_usd > 0 THEN (
+    SELECT jsonb_agg(to_jsonb(m) ORDER BY m.model, m.is_main) FROM (
+      SELECT model, thread IS NULL AS is_main, sum(input_tokens) AS input_tokens,
+        sum(output_tokens) AS output_tokens, sum(cache_read_tokens) AS cache_read_tokens,
+        sum(cache_write_5m_tokens + cache_write_1h_tokens) AS cache_write_tokens,
+        sum(web_search_requests) AS web_search_requests,
+        coalesce(sum(cost_usd), 0)::text AS cost_usd, bool_or(cost_usd IS NULL) AS is_unpriced
+      FROM ledger l WHERE l.tenant_id = r.tenant_id AND l.run_id = r.id
+      GROUP BY model, thread IS NULL) m) END AS spent,
   (SELECT i.preview FROM inbox i WHERE i.tenant_id = r.tenant_id AND i.run_id = r.id
    ORDER BY i.position LIMIT 1) AS prompt
 FROM runs r JOIN sessions s ON s.tenant_id = r.tenant_id AND s.id = r.session_id

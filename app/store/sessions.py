@@ -1,7 +1,7 @@
 """Sessions: create and read."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -64,6 +64,8 @@ class SessionRow:
     """What it asks that nobody has answered."""
     version: int = 1
     """Of what clients can edit; the log does not share it."""
+    usage: Mapping[str, int] = field(default_factory=dict)
+    """Tokens of its runs, by class. A class that is missing is zero."""
 
 
 # A host may also keep a session for what goes on in the background: that is not busy.
@@ -81,6 +83,11 @@ SELECT s.id, s.title, s.options, s.workspace, s.metadata, s.last_seq, s.num_runs
     AS active_run_id,
   (SELECT count(*) FROM runs r WHERE r.tenant_id = s.tenant_id AND r.session_id = s.id
     AND r.status = 'queued' AND r.origin <> 'subagent') AS queued_runs,
+  (SELECT jsonb_build_object('input_tokens', coalesce(sum(r.input_tokens), 0),
+      'output_tokens', coalesce(sum(r.output_tokens), 0),
+      'cache_read_tokens', coalesce(sum(r.cache_read_tokens), 0),
+      'cache_write_tokens', coalesce(sum(r.cache_write_tokens), 0))
+    FROM runs r WHERE r.tenant_id = s.tenant_id AND r.session_id = s.id) AS usage,
   (SELECT count(*) FROM actions a WHERE a.tenant_id = s.tenant_id AND a.session_id = s.id
     AND a.status = 'pending') AS pending_actions,
   (SELECT coalesce(j.uuid, j.body::json ->> 'at_message') FROM journal j

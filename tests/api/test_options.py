@@ -401,7 +401,9 @@ async def test_a_model_without_a_price_takes_no_budget_of_a_client(stage: Stage)
     assert "TREADLE_MODEL__PRICES" in found["detail"]
     run = await stage.run(options={"model": "unpriced-9"})
     assert run["result_subtype"] == "success"
-    assert run["cost"] == {"run_usd": None, "tree": True, "estimated": True}
+    unknown = {"run_usd": None, "main_thread_usd": None}
+    assert run["cost"] == unknown | {"tree": True, "estimated": True}
+    assert [used["cost_usd"] for used in run["model_usage"].values()] == [None]
 
 
 async def test_a_fallback_is_another_model_that_is_resolved_and_priced_too(stage: Stage) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from contextlib import AsyncExitStack, aclosing
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,11 @@ async def test_a_budget_that_is_crossed_inside_a_subagent_ends_the_run_with_its_
     assert ended["result_subtype"] == "error_max_budget_usd"
     # Eight work side by side, each with one request on its way when the cap is reached.
     assert float(ended["cost"]["run_usd"]) <= 0.05 + 8 * 0.03
+    assert 0 < float(ended["cost"]["main_thread_usd"]) < float(ended["cost"]["run_usd"])
+    used = ended["model_usage"].values()
+    assert sum(Decimal(each["cost_usd"]) for each in used) == Decimal(ended["cost"]["run_usd"])
+    for name, total in ended["usage"].items():
+        assert sum(each[name] for each in used) == total
     asked = len(messages_api.requests)
     transcript = await messages(service.client, run["session_id"])
     assert json.dumps(transcript).count("Budget limit reached") >= 20 - 8

@@ -1,5 +1,7 @@
 """Runs as we show them."""
 
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -21,9 +23,17 @@ class Tokens(Out):
     cache_write_tokens: int
 
 
+class ModelUse(Tokens):
+    web_search_requests: int
+    cost_usd: str | None
+    """Null when no price is known."""
+
+
 class RunCost(Out):
     run_usd: str | None
     """The whole run, its children included. Null when no price is known for what it used."""
+    main_thread_usd: str | None
+    """Of that, what the session's main conversation cost: without subagents."""
     tree: bool = True
     estimated: bool
     """Whether some part is an estimate or has no known price."""
@@ -82,6 +92,8 @@ class RunObject(Out):
     """Effective: defaults, aliases and ceilings applied."""
     cost: RunCost
     usage: Tokens
+    model_usage: dict[str, ModelUse]
+    """What each model was asked for, the run's children included."""
     result: RunResult
     errors: list[str]
     permission_denials: list[dict[str, Any]]
@@ -101,6 +113,7 @@ class RunObject(Out):
     def of(row: RunRow) -> "RunObject":
         """Show a run."""
         is_unpriced = row.is_estimated and row.cost_usd == 0 and row.input_tokens > 0
+        spent = row.spent or ()
         return RunObject(
             id=row.id,
             session_id=row.session_id,
@@ -122,7 +135,9 @@ class RunObject(Out):
             resumed_from=row.resumed_from,
             options=shown_options(row.options),
             cost=RunCost(
-                run_usd=None if is_unpriced else usd(row.cost_usd), estimated=row.is_estimated
+                run_usd=None if is_unpriced else usd(row.cost_usd),
+                main_thread_usd=_cost([part for part in spent if part["is_main"]]),
+                estimated=row.is_estimated,
             ),
             usage=Tokens(
                 input_tokens=row.input_tokens,
@@ -130,6 +145,7 @@ class RunObject(Out):
                 cache_read_tokens=row.cache_read_tokens,
                 cache_write_tokens=row.cache_write_tokens,
             ),
+            model_usage=_by_model(spent),
             result=RunResult.of(row),
             errors=list(row.errors or ()),
             permission_denials=[dict(denial) for denial in row.permission_denials or ()],
@@ -143,6 +159,28 @@ class RunObject(Out):
             finished_at=shown_time(row.finished_at),
             deadline_at=shown_time(row.deadline_at),
         )
+
+
+_COUNTS = (*Tokens.model_fields, "web_search_requests")
+
+
+def _by_model(spent: Sequence[Mapping[str, Any]]) -> dict[str, ModelUse]:
+    parts: dict[str, list[Mapping[str, Any]]] = {}
+    for part in spent:
+        parts.setdefault(part["model"], []).append(part)
+    return {
+        model: ModelUse(
+            cost_usd=_cost(of_model),
+            **{name: sum(part[name] for part in of_model) for name in _COUNTS},
+        )
+        for model, of_model in parts.items()
+    }
+
+
+def _cost(spent: Sequence[Mapping[str, Any]]) -> str | None:
+    """Add up; None when nothing of it has a price."""
+    total = sum((Decimal(part["cost_usd"]) for part in spent), Decimal(0))
+    return None if not total and any(part["is_unpriced"] for part in spent) else usd(total)
 
 
 class RunPage(Page):

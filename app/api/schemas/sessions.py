@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from app.api.schemas.common import Out, Page, shown_time, usd
-from app.api.schemas.runs import RunObject
+from app.api.schemas.runs import RunObject, Tokens
 from app.domain.messages import wire_time
 from app.domain.options import shown_options
 from app.runs.listing import RunRow, SessionRow
@@ -39,6 +39,8 @@ class SessionObject(Out):
     last_message_uuid: str | None
     num_runs: int
     cost: SessionCost
+    usage: Tokens
+    """Of all its runs, their children included; not what a fork took over."""
     options: dict[str, Any]
     workspace: dict[str, Any]
     parent_id: str | None
@@ -68,6 +70,7 @@ class SessionObject(Out):
             cost=SessionCost(
                 session_usd=usd(row.cost_usd), inherited_usd=usd(_inherited(row.inherited))
             ),
+            usage=Tokens(**{name: row.usage.get(name, 0) for name in Tokens.model_fields}),
             options=shown_options(row.options),
             workspace={k: v for k, v in row.workspace.items() if k != "token"},
             parent_id=row.parent_id,
