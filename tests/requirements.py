@@ -111,6 +111,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "mcp:hostile": Requirement(
         "Whatever a server sends is a result, a bounded list or its own failure.", "case M08"
     ),
+    "mcp:own": Requirement(
+        "Tenants share no server, and a session at rest keeps none alive.", "issue 7"
+    ),
     "mcp:window": Requirement(
         "Tools of servers are among what fills the window, on any host.", "api 7"
     ),
