@@ -77,7 +77,7 @@ def perform(step: Step, state: LoopState, effects: Effects) -> AsyncGenerator[Ad
     match step:
         case Start() | AskModel():
             take = begin if isinstance(step, Start) else ask_model
-            return with_ends_told(take, state, effects)
+            return with_ends_told(take, state, effects) if state.tasks else take(state, effects)
         case Compact():
             return compact(state, effects)
         case RunTools(calls):

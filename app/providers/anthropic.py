@@ -6,7 +6,7 @@ that the response is put together. It counts only when it ended properly. Everyt
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -86,16 +86,29 @@ class AnthropicModel:
             request_id = request_id_of(told)
             builder = ResponseBuilder()
             ttft_ms: int | None = None
-            first_byte_at = started + self._timeouts.first_byte_s
-            events = self._events(answer, request_id, builder, first_byte_at)
-            async with aclosing(events):
-                async for event in events:
-                    message_id = builder.message_id or ""
-                    if ttft_ms is None:
-                        ttft_ms = int((monotonic() - started) * 1000)
-                        yield StreamPart(event, message_id, ttft_ms)
-                    else:
-                        yield StreamPart(event, message_id)
+            splitter = FrameSplitter()
+            wait_s = started + self._timeouts.first_byte_s - monotonic()
+            room = self._max_response_bytes
+            # Declared an iterator, it is a generator, and must be closed to free the socket.
+            chunks = cast(
+                "AsyncGenerator[bytes]", aiter(cast("httpx.AsyncByteStream", answer.stream))
+            )
+            async with aclosing(chunks):
+                while not builder.is_complete:
+                    chunk = await self._read(chunks, wait_s, request_id, builder)
+                    wait_s = self._timeouts.idle_s
+                    room -= len(chunk)
+                    frames = splitter.feed(chunk)
+                    if room < 0 or splitter.pending_bytes > self._max_frame_bytes:
+                        raise too_large(request_id, builder)
+                    for event in self._taken(frames, request_id, builder):
+                        message_id = builder.message_id or ""
+                        if ttft_ms is None:
+                            ttft_ms = int((monotonic() - started) * 1000)
+                            yield StreamPart(event, message_id, ttft_ms)
+                        else:
+                            yield StreamPart(event, message_id)
+                await _drain(chunks)
             try:
                 response = builder.response(
                     request_id=request_id,
@@ -166,34 +179,16 @@ class AnthropicModel:
             request_id=request_id_of(answer.headers),
         )
 
-    async def _events(
-        self,
-        answer: httpx.Response,
-        request_id: str | None,
-        builder: ResponseBuilder,
-        first_byte_at: float,
-    ) -> AsyncGenerator[dict[str, Any]]:
-        """Yield the events of a stream, each already taken by `builder`, until it is complete."""
-        splitter = FrameSplitter()
-        wait_s = first_byte_at - monotonic()
-        room = self._max_response_bytes
-        # httpx declares an iterator; it is a generator, and must be closed to free the socket.
-        chunks = cast("AsyncGenerator[bytes]", answer.aiter_raw())
-        async with aclosing(chunks):
-            while True:
-                chunk = await self._read(chunks, wait_s, request_id, builder)
-                wait_s = self._timeouts.idle_s
-                room -= len(chunk)
-                frames = splitter.feed(chunk)
-                if room < 0 or splitter.pending_bytes > self._max_frame_bytes:
-                    raise too_large(request_id, builder)
-                for frame in frames:
-                    event = self._event(frame, request_id, builder)
-                    if event is not None:
-                        yield event
-                    if builder.is_complete:
-                        await _drain(chunks)
-                        return
+    def _taken(
+        self, frames: Iterable[bytes], request_id: str | None, builder: ResponseBuilder
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the events of frames, each already taken by `builder`, until it is complete."""
+        for frame in frames:
+            event = self._event(frame, request_id, builder)
+            if event is not None:
+                yield event
+            if builder.is_complete:
+                return
 
     async def _read(
         self,

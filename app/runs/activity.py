@@ -51,14 +51,20 @@ class Activity:
 
     calls: dict[str, ToolSpec | None] = field(default_factory=dict)
     requests: int = 0
-    allowed: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Decisions on calls that have no result yet, as the audit has them."""
+    allowed: dict[str, tuple[ToolCall, Allow]] = field(default_factory=dict)
+    """Decisions on calls that have no result yet."""
 
     def now(self) -> Stopped:
         """Give what is under way at this moment."""
         commands = sum(spec is not None and spec.starts_process for spec in self.calls.values())
-        notes = tuple(self.allowed[call] for call in self.calls if call in self.allowed)
+        allowed = (self.allowed[call] for call in self.calls if call in self.allowed)
+        notes = tuple(audit_note(_as_allowed(call, verdict), verdict) for call, verdict in allowed)
         return Stopped(tuple(self.calls), commands, self.requests > 0, allowed=notes)
+
+
+def _as_allowed(call: ToolCall, verdict: Allow) -> ToolCall:
+    given = verdict.updated_input
+    return call if given is None else replace(call, input=given)
 
 
 def watched(effects: Effects, ownership: Ownership, activity: Activity) -> Effects:
@@ -135,8 +141,7 @@ class _WatchedGate:
     async def check(self, call: ToolCall, spec: ToolSpec, scene: Scene, fire: Fire) -> Verdict:
         verdict = await self.gate.check(call, spec, scene, fire)
         if isinstance(verdict, Allow):
-            given = call.input if verdict.updated_input is None else verdict.updated_input
-            self.activity.allowed[call.id] = audit_note(replace(call, input=given), verdict)
+            self.activity.allowed[call.id] = call, verdict
         return verdict
 
 

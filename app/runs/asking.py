@@ -41,9 +41,7 @@ class PersonAsker:
     async def answered(self, call: ToolCall, spec: ToolSpec, scene: Scene) -> Verdict | None:
         if spec.is_kept:  # what its client posts is a result, not an approval
             return None
-        answer = await self.desk.earlier(
-            call.id, call.name, input_sha256(call.input), may_have_run=scene.may_have_run
-        )
+        answer = await self.desk.earlier(call, may_have_run=scene.may_have_run)
         return None if answer is None else self._verdict(call, spec, answer)
 
     def _permission(self, call: ToolCall, question: Ask) -> Request:

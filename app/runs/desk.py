@@ -16,8 +16,10 @@ from typing import Any, Protocol, TypeVar
 
 from ulid import ULID
 
+from app.agent.audit import input_sha256
 from app.domain.actions import Answer, Request
 from app.domain.options import AgentOptions
+from app.domain.tools import ToolCall
 from app.errors import NobodyAnswered, Parked
 from app.runs.live import Hub
 from app.store import actions
@@ -214,20 +216,19 @@ class Desk:
                 return
             await bell.wait()
 
-    async def earlier(
-        self, tool_use_id: str, tool_name: str, sha256: bytes, *, may_have_run: bool
-    ) -> Answer | None:
+    async def earlier(self, call: ToolCall, *, may_have_run: bool) -> Answer | None:
         """Take the answer of a call that was open when this host took the run, if there is one."""
-        if tool_use_id not in self.open_calls:
+        if call.id not in self.open_calls:
             return None
         found = await self.outlast(
-            lambda: actions.newest_of_call(self.database, self.lease, tool_use_id)
+            lambda: actions.newest_of_call(self.database, self.lease, call.id)
         )
-        if found is None or not found.is_about(tool_name, sha256) or found.answer is None:
+        sha256 = input_sha256(call.input)
+        if found is None or not found.is_about(call.name, sha256) or found.answer is None:
             return None
         if found.is_used and may_have_run:
             return None
-        self.open_calls -= {tool_use_id}
+        self.open_calls -= {call.id}
         return await self._taken(found.answer)
 
     async def _taken(self, answer: Answer) -> Answer:
