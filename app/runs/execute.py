@@ -87,6 +87,8 @@ class Execution:
     _spent_before: Spend = field(default_factory=Spend)
     """As the session's spend was when the run was loaded."""
     _share: Share = field(init=False)
+    _options_mark: int | None = None
+    """Of the options as they were at the last heartbeat."""
 
     def __post_init__(self) -> None:
         # The lease was taken a moment ago; a heartbeat will tell more.
@@ -114,6 +116,15 @@ class Execution:
         """Say that something came for the run: a prompt, an answer."""
         self._inbox.ring()
         self._desk.ring()
+
+    def options_are(self, mark: int | None) -> None:
+        """Look at the run's options again if their mark is a new one: a word may have been lost.
+
+        Prompts that were sent into the run need no such look: each append tells of them.
+        """
+        if mark is None or mark != self._options_mark or self._desk.has_asked:
+            self._options_mark = mark
+            self._desk.ring()
 
     async def reconnect(self, server: str) -> bool:
         """Connect an MCP server anew, if the run has it."""

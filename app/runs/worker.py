@@ -29,6 +29,7 @@ from app.store.engine import TROUBLE, Database
 from app.store.group_commit import GroupCommit
 from app.store.idempotency import forget_old
 from app.store.leases import Host, Lease, renew
+from app.store.runs import marks_of_options
 from app.store.settling import expire_due
 from app.store.words import (
     CancelAsked,
@@ -246,6 +247,7 @@ class Worker:
             try:
                 async with asyncio.timeout(self.host.lease_s / 2):
                     renewed = await renew(self.database, self.host, [*held, *kept])
+                    marks = await marks_of_options(self.database, [*held])
             except TROUBLE as error:
                 log.warning("Leases cannot be renewed: %s", type(error).__name__)
                 self._stop_expired()
@@ -257,7 +259,7 @@ class Worker:
                     execution.stop("lost")
                     continue
                 execution.ownership.renewed(sent_s)
-                execution.mail()  # in case a word was lost
+                execution.options_are(marks.get((lease.tenant_id, lease.run_id)))
                 await execution.background.crew.heard(sent_s)
                 if renewed[lease]:
                     execution.stop("cancel")

@@ -254,3 +254,17 @@ async def options_of(database: Database, lease: Lease) -> dict[str, Any]:
         )
     )
     return stored
+
+
+async def marks_of_options(
+    database: Database, leases: Sequence[Lease]
+) -> dict[tuple[str, str], int]:
+    """Give `(tenant, run)` → a number that is another one when the run's options have changed."""
+    rows = await database.raw.fetch(
+        """SELECT r.tenant_id, r.id, jsonb_hash_extended(r.options, 0) AS mark
+           FROM unnest($1::text[], $2::text[]) AS l(tenant_id, id)
+           JOIN runs r ON r.tenant_id = l.tenant_id AND r.id = l.id""",
+        [lease.tenant_id for lease in leases],
+        [lease.run_id for lease in leases],
+    )
+    return {(row["tenant_id"], row["id"]): row["mark"] for row in rows}

@@ -26,7 +26,7 @@ from app.store.claims import Claim
 from app.store.engine import Database
 from app.store.group_commit import GroupCommit
 from app.store.leases import Lease
-from app.store.runs import Work
+from app.store.runs import Work, marks_of_options
 from app.tools.shells import Shells
 from app.tools.tool import Tool, ToolContext, ToolInput, tool
 from tests.conftest import MakeSettings
@@ -230,3 +230,57 @@ async def test_a_failure_that_is_no_outage_ends_the_run_once_instead_of_repeatin
     kinds = [row["type"] for row in await rows(database, "SELECT type FROM journal ORDER BY seq")]
     assert kinds.count("result") == 1
     assert kinds.count("system") == 1
+
+
+async def test_options_whose_word_was_lost_are_found_by_a_heartbeat(
+    make_settings: MakeSettings, database: Database
+) -> None:
+    is_in, may_end = asyncio.Event(), asyncio.Event()
+
+    async def hold(_: ToolInput, __: ToolContext) -> ToolResult:
+        is_in.set()
+        await may_end.wait()
+        return ToolResult("passed")
+
+    held = tool(name="Hold", description="Waits.", input_model=ToolInput, read_only=True)(hold)
+    settings = make_settings(engine={"heartbeat_s": 0.2, "poll_s": 0.1})
+    async with host(settings, extra_tools=[held]) as service:
+        prompt = scripted({"tool": "Hold"}, {"text": "done"})
+        run = await start(service.client, prompt, allowed_tools=["Hold"])
+        async with asyncio.timeout(10):
+            await is_in.wait()
+        await asyncio.sleep(0.5)  # heartbeats that find nothing new
+        await database.raw.execute(
+            """UPDATE runs SET options = jsonb_set(options, '{model}', '"claude-other"')"""
+        )
+        await asyncio.sleep(0.5)
+        may_end.set()
+        await finished(service.client, run["id"])
+    told = await rows(database, "SELECT 1 FROM journal WHERE body LIKE '%Set model to%'")
+    assert len(told) == 1
+
+
+async def test_a_heartbeat_has_options_looked_up_only_when_they_are_others(
+    database: Database,
+) -> None:
+    claim = await begun(database)
+    marks = [(await marks_of_options(database, [claim.lease])).popitem() for _ in range(2)]
+    await database.raw.execute("UPDATE runs SET status = 'running', num_turns = 7")
+    marks.append((await marks_of_options(database, [claim.lease])).popitem())
+    await database.raw.execute("UPDATE runs SET options = jsonb_set(options, '{model}', '\"m\"')")
+    changed = (await marks_of_options(database, [claim.lease])).popitem()
+    assert {key for key, _ in [*marks, changed]} == {(claim.lease.tenant_id, claim.lease.run_id)}
+    same, other = marks[0][1], changed[1]
+    assert [mark for _, mark in marks] == [same] * 3
+    assert other != same
+
+    hub = Hub(database, Bus(database, "host_1"), 1.0, 100)
+    execution = Execution(
+        claim, leases.Host("h", 30.0), database, hub, BrokenParts(), GroupCommit(database), 3
+    )
+    looked = []
+    for mark in (same, same, other, other, None):
+        execution.options_are(mark)
+        looked.append(execution._desk._has_news)
+        execution._desk._has_news = False
+    assert looked == [True, False, True, False, True]
