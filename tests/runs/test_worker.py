@@ -275,9 +275,10 @@ async def test_a_heartbeat_has_options_looked_up_only_when_they_are_others(
     assert other != same
 
     hub = Hub(database, Bus(database, "host_1"), 1.0, 100)
-    execution = Execution(
-        claim, leases.Host("h", 30.0), database, hub, BrokenParts(), GroupCommit(database), 3
-    )
+    owner, appends = leases.Host("owner1", 30.0), GroupCommit(database)
+    yard = Yard(owner, database, hub, BrokenParts(), appends, 3, WaitingRules(), 8)
+    background = Background(Shells(), Crew(yard, claim.lease))
+    execution = Execution(claim, owner, database, hub, yard.parts, appends, 3, background)
     looked = []
     for mark in (same, same, other, other, None):
         execution.options_are(mark)
