@@ -15,7 +15,7 @@ from app.permissions.commands import (
     is_read_only,
     paths_of,
 )
-from app.permissions.place import is_protected
+from app.permissions.place import is_protected, may_be_protected
 from app.permissions.placed_command import Folders, PlacedCommand, behind_wrappers
 from app.permissions.rules import Rule, Rules
 from app.permissions.runners import unwrapped
@@ -49,7 +49,8 @@ class CommandCover:
         for word, folders in self._written():
             for folder in folders or {self.command.place.root}:
                 forms = self.command.place.forms(word.text or "", folder)
-                if word.text and is_protected(forms):
+                is_hidden = word.has_glob and may_be_protected(word.text or "")
+                if word.text and (is_hidden or is_protected(forms)):
                     why = f"{forms[0]} is a protected path"
                     return Uncovered(why, forms[0], is_safety=True)
         return None

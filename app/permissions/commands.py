@@ -94,6 +94,8 @@ _GIT_READS = frozenset(
 _GIT_ACTS = re.compile(r"--(ou|ext|textc).*|-O.*")
 _FILE_COMMANDS = frozenset(["mkdir", "touch", "mv", "cp", "rm", "rmdir"])
 _NAME_FILES = _FILE_COMMANDS | set(_FREE_OPTIONS) | {"sort", "find", "sed", "uniq"}
+_INTO = re.compile(r"-[a-zA-Z]*?t(.+)")
+"""An option of `cp` and `mv` that names the folder they put things in: `-tfolder`."""
 DURATION = re.compile(r"\d+(\.\d+)?[smhd]?")
 
 Texts = Sequence[str]
@@ -146,6 +148,8 @@ def paths_of(words: Sequence[Word]) -> list[Word]:
                 skipped -= 1
             elif text != "-":
                 found.append(word)
+        elif name in ("cp", "mv") and (glued := _INTO.fullmatch(text)):
+            found.append(Word(text, glued[1], has_glob=word.has_glob))
         elif "/" in text or "=" in text:
             start = text.index("=") + 1 if "=" in text else text.index("/")
             found.append(Word(text, text[start:], has_glob=word.has_glob))

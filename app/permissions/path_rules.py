@@ -14,6 +14,7 @@ from pathspec import GitIgnoreSpec
 
 _CHILD = "/\x01"
 """A name that no pattern names: what lies in a folder."""
+_SETS = re.compile(r"\[.*\]|\[")
 _MAGIC = re.compile(r"[*?\[]")
 
 
@@ -82,16 +83,18 @@ class PathPattern:
         """Say whether one of the paths that a shell's `glob` stands for may be covered."""
         fixed = [part for part in self.line.split("/") if part and part != "**"]
         for part in glob.split("/"):
-            if _MAGIC.search(part) and any(_may_meet(name, part) for name in fixed):
+            if _MAGIC.search(part) and any(may_meet(name, part) for name in fixed):
                 return True
         return not fixed or self.touches(posixpath.dirname(_MAGIC.split(glob)[0] + "x"))
 
 
-def _may_meet(name: str, glob: str) -> bool:
+def may_meet(name: str, glob: str) -> bool:
+    """Say whether a part of a shell's glob may stand for a name. A star finds no hidden one."""
     if _MAGIC.search(name):
         return True
     is_hidden = name.startswith(".") and not glob.startswith(".")
-    return not is_hidden and fnmatchcase(name, glob)
+    # What the shell takes for a set of characters (`[^x]`, `[[:alpha:]]`) is more than fnmatch knows.
+    return not is_hidden and fnmatchcase(name, _SETS.sub("*", glob))
 
 
 def beneath(path: str, folder: str) -> str | None:

@@ -4,7 +4,7 @@ import posixpath
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from app.permissions.path_rules import absolute, beneath
+from app.permissions.path_rules import absolute, beneath, may_meet
 
 _PROTECTED_FOLDERS = frozenset({".git", ".claude", ".husky", ".vscode", ".idea"})
 _PROTECTED_FILES = frozenset(
@@ -74,6 +74,12 @@ def is_protected(forms: Iterable[str]) -> bool:
         if parts[-1] in _PROTECTED_FILES or not _PROTECTED_FOLDERS.isdisjoint(parts):
             return True
     return False
+
+
+def may_be_protected(glob: str) -> bool:
+    """Say whether the shell may put a protected path in the place of a word: `.g*/config`."""
+    names = _PROTECTED_FOLDERS | _PROTECTED_FILES
+    return any(may_meet(name, part) for part in glob.split("/") for name in names)
 
 
 def _is_in(forms: Iterable[str], folders: tuple[str, ...]) -> bool:

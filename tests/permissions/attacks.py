@@ -119,7 +119,9 @@ NOT_RM = bars(
 HOOK_WRITES = bars(
     "if true; then ls; fi > .git/hooks/pre-commit|! ls > .git/config|cd .git && if true; then ls; fi > config|"
     "if true; then echo x; fi > .bashrc|cd .git; echo x > config|cd .git && touch x|cd .claude; rm x|"
-    "if cd .git; then touch config; fi|mv a .git/config|cp a .git|echo x >> .git/config|cat a > .mcp.json"
+    "if cd .git; then touch config; fi|mv a .git/config|cp a .git|echo x >> .git/config|cat a > .mcp.json|cp x .g*/hooks/pre-commit|"
+    "rm -rf .*|mv x .gi?/config|touch .[g]it/config|touch .[^x]it/config|touch .[[:alpha:]]it/config|touch .g[i-k]t/x|sed -i s/a/b/ .gi*/config|cp a .claude*/x|cp -t .g* x|"
+    "cp -t.git config|mv -ft.git config|cp -rt.git/hooks a|cp --target-directory=.git a|touch .bash*"
 )
 """Commands that change what programs do later: approved in every mode but `bypassPermissions`."""
 SECRET_READS = bars(
@@ -128,5 +130,5 @@ SECRET_READS = bars(
     "cd -P secret && cat s|command cd secret && cat s|cd sub; cat ../secret/s|cd secret/.. && cat secret/s"
 )
 HIDDEN_READS = bars(
-    "pushd secret; cat s|cd $X && cat s|cat secre[t]/s|cat < $(echo secret/s)|cat {secret,x}/s|eval $X; cat s"
+    "pushd secret; cat s|cd $X && cat s|cat secre[t]/s|cat secre[^x]/s|cat secre[[:alpha:]]/s|cat s[e-f]cret/s|cat < $(echo secret/s)|cat {secret,x}/s|eval $X; cat s"
 )

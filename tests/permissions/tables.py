@@ -121,7 +121,9 @@ MATRIX: Sequence[tuple[str, Sequence[Call]]] = [
         "?A?DAA",
         each(
             *bars("mkdir d|touch f|mv a b|cp a b|rm z|rm -rf d|rmdir d|sed -i s/a/b/ f"),
-            *bars("echo x > f|echo x >> sub/f|ls; rm c|mkdir d && ls|cp *.py sub"),
+            *bars(
+                "echo x > f|echo x >> sub/f|ls; rm c|mkdir d && ls|cp *.py sub|rm -rf *|rm sub/*|cp -t sub a|cp -tsub a|cp a */config"
+            ),
             "ls\nrm c",
             "cat > f <<'EOF'\nx\nEOF",
         ),
