@@ -77,9 +77,11 @@ SELECT EXISTS (SELECT 1 FROM s) AS is_held, r.* FROM (SELECT 1) AS one LEFT JOIN
 async def let_go(database: Database, lease: Lease) -> None:
     """Let a subagent's run go, for the session's next holder. Does nothing when the lease is lost."""
     await database.raw.execute(
-        """UPDATE runs SET status = 'queued', claim_seq = NULL FROM sessions s
-           WHERE runs.tenant_id = $1 AND runs.id = $4 AND runs.status <> 'finished'
-             AND s.tenant_id = $1 AND s.id = $2 AND s.epoch = $3 AND s.owner IS NOT NULL""",
+        """WITH held AS MATERIALIZED (
+             SELECT id FROM sessions WHERE tenant_id = $1 AND id = $2 AND epoch = $3
+               AND owner IS NOT NULL FOR NO KEY UPDATE)
+           UPDATE runs SET status = 'queued', claim_seq = NULL FROM held
+           WHERE runs.tenant_id = $1 AND runs.id = $4 AND runs.status <> 'finished'""",
         lease.tenant_id,
         lease.session_id,
         lease.epoch,

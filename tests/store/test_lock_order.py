@@ -17,7 +17,7 @@ from app.domain.options import AgentOptions
 from app.domain.results import ErrorResult
 from app.domain.usage import LedgerRow, Usage
 from app.errors import LeaseLost
-from app.store import actions, cancels, claims, idempotency, search
+from app.store import actions, beside, cancels, claims, idempotency, search
 from app.store.claims import Claim
 from app.store.engine import Database
 from app.store.group_commit import GroupCommit
@@ -28,6 +28,7 @@ from app.store.waiting import hold_session, hold_sessions_of, unfinished_runs
 from tests.store.seeds import (
     TENANT,
     RealStamps,
+    begun,
     dice,
     enqueue,
     last_batch,
@@ -157,6 +158,17 @@ async def test_who_ends_a_run_waits_for_its_session_before_the_run_is_locked(
         await until(lambda: somebody_waits(database))
         await connection.execute("SELECT 1 FROM runs WHERE id = $1 FOR UPDATE NOWAIT", run_id)
     await ending
+
+
+async def test_a_subagents_run_is_let_go_under_the_fence_alone(database: Database) -> None:
+    lease = (await begun(database)).lease
+    async with held_session(database, lease.session_id) as connection:
+        letting_go = asyncio.create_task(beside.let_go(database, lease))
+        await until(lambda: somebody_waits(database))
+        await connection.execute("SELECT 1 FROM runs WHERE id = $1 FOR UPDATE NOWAIT", lease.run_id)
+        await connection.execute("UPDATE sessions SET epoch = epoch + 1")  # another host has it now
+    await letting_go
+    assert await rows(database, "SELECT status FROM runs") == [{"status": "running"}]
 
 
 async def test_runs_at_their_deadline_that_somebody_holds_are_left_for_the_next_time(
