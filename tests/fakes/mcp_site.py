@@ -119,6 +119,13 @@ def _made(site: Site) -> MCPServer[Any]:  # noqa: C901 - many small tools
         site.headers.append(dict(request.headers) if request is not None else {})
         return "noted"
 
+    @made.tool(structured_output=False)
+    async def grow(context: Context) -> str:
+        """Have one more tool from now on, and say so."""
+        made.add_tool(add, name="grown")
+        await context.notify_tools_changed()
+        return "grown"
+
     @made.resource("notes://today", mime_type="text/plain")
     def today() -> str:
         """What is to be done today."""

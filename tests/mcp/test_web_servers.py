@@ -94,6 +94,15 @@ async def test_both_transports_go_through_the_guard(rooms: Rooms, kind: Kind) ->
             assert status(at)[1] == "127.0.0.1 is not at a public address, so it is not reached."
 
 
+@pytest.mark.requirement("mcp:pinned")
+async def test_a_web_server_tells_that_its_list_is_another(rooms: Rooms) -> None:
+    async with mcp_site() as site, desk(rooms, {"s": web(site.url())}) as at:
+        assert await at.said("mcp__s__grow") == "grown"
+        await until(lambda: "grown" in next(iter(at.servers.statuses())).withheld)
+        assert at.toolbox.spec("mcp__s__grown") is None
+        assert await at.said("mcp__s__add", a=1, b=2) == '{"sum":3}'
+
+
 @pytest.mark.requirement("mcp:secrets")
 async def test_a_header_takes_a_variable_to_the_hosts_that_may_have_it(rooms: Rooms) -> None:
     async with mcp_site() as site:
