@@ -61,6 +61,7 @@ def _definition(document: Document) -> AgentDefinition | None:
                 "max_turns": int(turns) if _TURNS.fullmatch(turns) else None,
                 "skills": [name for name in document.names("skills") if _NAME.fullmatch(name)],
                 "mcp_servers": document.names("mcpServers") if has_servers else None,
+                "background": document.flag("background"),
                 "permission_mode": mode if mode in get_args(PermissionMode) else None,
             }
         )

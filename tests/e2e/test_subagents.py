@@ -140,6 +140,18 @@ async def test_a_kind_begins_with_its_skills_unless_a_rule_is_against_them(
     assert [text.endswith("Write short sentences.") for text in texts].count(True) == 1
     assert texts[-1].startswith("Child.")
 
+    beside: Json = {"agents": {"helper": {**options["agents"]["helper"], "background": True}}}
+    run = await start(client, scripted(*steps), **beside)
+    await finished(client, run["id"])
+
+    async def has_begun() -> bool:
+        asked = [body["messages"][0]["content"][-2:] for body in messages_api.bodies()]
+        texts = [[block["text"] for block in blocks] for blocks in asked]
+        begun = [skill for skill, prompt in texts if prompt.startswith("Child.")]
+        return [text.endswith("Write short sentences.") for text in begun] == [True, True]
+
+    await until(has_begun)
+
     denied = await start(client, scripted(*steps), **options, disallowed_tools=["Skill(style)"])
     await finished(client, denied["id"])
     transcript = await messages(client, denied["session_id"])

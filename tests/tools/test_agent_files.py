@@ -20,7 +20,7 @@ def put(desk: Desk, name: str, text: str) -> None:
 def test_a_file_says_all_there_is_to_say(desk: Desk) -> None:
     more = (
         "tools: Read, Bash(git *), Grep\ndisallowedTools: [Grep]\nmodel: haiku\nmaxTurns: 7\n"
-        "effort: low\npermissionMode: plan\ncolor: red\nskills: review, a/b\n"
+        "effort: low\npermissionMode: plan\ncolor: red\nbackground: true\nskills: review, a/b\n"
         "mcpServers:\n  - tracker\n  - own: {command: evil}\n"
     )
     put(desk, "a.md", HEAD.format(name="checker", more=more))
@@ -30,6 +30,7 @@ def test_a_file_says_all_there_is_to_say(desk: Desk) -> None:
     assert kind.tools == ["Read", "Grep"]
     assert (kind.disallowed_tools, kind.model, kind.max_turns) == (["Grep"], "haiku", 7)
     assert (kind.effort, kind.permission_mode) == ("low", "plan")
+    assert kind.background
     assert (kind.skills, kind.mcp_servers) == (["review"], ["tracker"])
 
 
