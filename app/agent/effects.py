@@ -4,7 +4,7 @@ Those to models and to tools have modules of their own (`model_effects.py`, `too
 Tests pass fakes by parameter; telemetry wraps an effect where parts are wired together.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -24,6 +24,7 @@ from app.domain.skills import CommandText
 from app.domain.tasks import TaskEnd
 
 if TYPE_CHECKING:
+    from app.agent.state import LoopState
     from app.agent.subagents import Tree
 
 
@@ -234,6 +235,11 @@ class Stamps(Protocol):
     def models(self) -> Models: ...
 
 
+def nothing_new(state: "LoopState") -> "LoopState":
+    """Give the state as it is."""
+    return state
+
+
 @dataclass(frozen=True, slots=True)
 class Effects:
     """All that a run can touch."""
@@ -254,5 +260,7 @@ class Effects:
     desk: Desk = NoDesk()
     servers: Servers = field(default_factory=NoServers)
     purse: Purse = NoPurse()
+    learn: "Callable[[LoopState], LoopState]" = nothing_new
+    """Gives what the state of a run learns from elsewhere as it comes to its end."""
     tree: "Tree | None" = None
     """Of a subagent: what it shares with the others that its step has begun."""

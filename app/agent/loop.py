@@ -7,7 +7,7 @@ from typing import assert_never
 from app.agent.begin_step import begin
 from app.agent.changes import untold, with_current_options
 from app.agent.compact_step import compact
-from app.agent.effects import Effects
+from app.agent.effects import Effects, nothing_new
 from app.agent.finish_step import finish
 from app.agent.hook_points import tell_of_failure
 from app.agent.model_step import ask_for_output, ask_model, nudge
@@ -34,12 +34,8 @@ from app.agent.tool_step import refuse_tools, run_tools
 from app.domain.journal import Batch
 
 
-def _unchanged(state: LoopState) -> LoopState:
-    return state
-
-
 async def run_agent(
-    state: LoopState, effects: Effects, learn: Callable[[LoopState], LoopState] = _unchanged
+    state: LoopState, effects: Effects, learn: Callable[[LoopState], LoopState] = nothing_new
 ) -> AsyncGenerator[Advance]:
     """Drive a run from `state` to its result, and to the suggestion after it if one is wanted.
 

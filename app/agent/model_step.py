@@ -94,7 +94,7 @@ def _tell_of_retry(failed: Advance, effects: Effects) -> None:
 
 def _final(advance: Advance, effects: Effects) -> Advance:
     """Put the result into the batch of the answer that ends the run: one commit for both."""
-    state = advance.state
+    state = effects.learn(advance.state)
     step = next_step(state) if state.result is None else None
     if not isinstance(step, Finish):
         return advance

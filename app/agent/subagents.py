@@ -26,7 +26,7 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 
 from app.agent.backgrounded import launch
-from app.agent.effects import AgentLimits, Effects, NoServers, Purse
+from app.agent.effects import AgentLimits, Effects, NoServers, Purse, nothing_new
 from app.agent.hook_memory import hook_facts
 from app.agent.hook_points import contexts, fire, told
 from app.agent.launch import BUDGET_TEXT, CannotLaunch, goes_on_alone, launch_facts, skills_of
@@ -271,6 +271,7 @@ def child_effects(child: LoopState, effects: Effects) -> Effects:
         place=aside.place,
         previews=aside.previews,
         servers=NoServers(),
+        learn=nothing_new,
     )
 
 

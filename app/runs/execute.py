@@ -181,7 +181,9 @@ class Execution:
                 *(self.claim, work, self._now().run, self._inbox),
                 *(self.background.shells, self._desk),
             ) as opened:
-                effects = replace(opened, tasks=self.background, purse=self._share)
+                effects = replace(
+                    opened, tasks=self.background, purse=self._share, learn=self._learn
+                )
                 self._servers = effects.servers
                 await self._drive(work, watched(effects, self.ownership, self._activity))
                 await self._leave(effects)

@@ -82,6 +82,7 @@ DIFFERENCES = (
     Difference("B29", "late prompts are runs of their own", engine.late_prompts_have_runs),
     Difference("B29", "a session is never restarted: no filler", engine.no_fillers),
     Difference("B29", "a clear keeps the session", commands.a_clear_keeps_the_session),
+    Difference("B29", "a run ends with its main thread", subagents.runs_end_with_their_main_thread),
     Difference("B1", "all blocks of a cut response are aborted", engine.cut_responses_are_marked),
     Difference("B1", "a void preview is told as such", engine.cut_previews_are_closed),
     Difference("B10", "tools start after their response", early.results_follow_responses),

@@ -3,8 +3,12 @@
 import re
 
 from tests.traces.fields import OF_SUBAGENTS
+from tests.traces.made import INPUT_TOKEN_USD, MODEL, OUTPUT_TOKEN_USD
 from tests.traces.normal import Form, Json, Like
 from tests.traces.scenario import Scenario
+from tests.traces.side_by_side import in_background
+from tests.traces.spending import add_spend
+from tests.traces.turns import USAGE, index_of
 
 _OUR_KEYS = (
     *("agentId", "agentType", "canContinueAgent", "content", "prompt", "resolvedModel", "status"),
@@ -50,7 +54,7 @@ def own_words(form: Form, scenario: Scenario) -> None:
     """Put our words, and our keys, in for what becomes of a call."""
     for message in form.messages:
         told = message.get("tool_use_result")
-        if isinstance(told, dict) and "agentId" in told["keys"]:
+        if isinstance(told, dict) and {"agentId", "toolsUsed"} <= {*told["keys"]}:
             is_quiet = scenario.name == "agent_nested"  # its subagent used no tool of theirs
             if {*told["keys"]} != {*_OUR_KEYS, *_THEIRS} - ({"toolStats"} if is_quiet else set()):
                 raise ValueError("the reference tells something else")
@@ -73,6 +77,35 @@ def _put_failure(message: Json) -> None:
             if block["content"] != _LONG:
                 raise ValueError("another failure")
             block["content"] = failed
+
+
+def runs_end_with_their_main_thread(form: Form, _: Scenario) -> None:
+    """Put a result that was held back for subagents in the background behind its run's last words.
+
+    It has the sums of that moment: of the recordings' responses each has cost the same.
+    """
+    results = [m for m in form.messages if m["type"] == "result"]
+    if not in_background(form.messages) or index_of(form.messages, results[1]) != (
+        index_of(form.messages, results[0]) + 1
+    ):
+        return
+    held, last = results[0], results[-1]
+    if held["total_cost_usd"] != last["total_cost_usd"] or held["modelUsage"] != last["modelUsage"]:
+        raise ValueError("the results were not held back")
+    main = [m for m in form.messages if m["type"] == "assistant" and not m["parent_tool_use_id"]]
+    ends = main[held["num_turns"] - 1]
+    del form.messages[index_of(form.messages, held)]
+    form.messages.insert(index_of(form.messages, ends) + 1, held)
+    if held["subagent_stats"] != last["subagent_stats"]:
+        raise ValueError("the results were not held back")
+    held["subagent_stats"] = {**held["subagent_stats"], "completed": 0}
+    # Of the subagent's responses the first had come by then, and the next run's had not.
+    late = len({m["message"]["id"] for m in _said_by_subagents(form)}) - 1 + last["num_turns"]
+    for _number in range(late):
+        spent = {name: -tokens for name, tokens in USAGE.items()}
+        cost_usd = USAGE["input_tokens"] * INPUT_TOKEN_USD
+        cost_usd += USAGE["output_tokens"] * OUTPUT_TOKEN_USD
+        add_spend([held], 0, MODEL, spent, -cost_usd)
 
 
 def budgets_end_subagents(form: Form, scenario: Scenario) -> None:

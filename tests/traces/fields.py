@@ -102,6 +102,7 @@ OPTIONAL_SYSTEM_FIELDS = (
     "spawn_depth",
     "parent_task_id",
     "prompt",
+    "summary_is_report",
     "decision_reason_type",
 )
 ORIGIN_FIELDS = ("kind", "producer")

@@ -139,6 +139,10 @@ class _Play:
             path = f"/v1/sessions/{self.sessions[-1]}/control"
             await self.driver.post(path, dict(act.body))
             self.controlled |= {"model", "permission_mode"}
+        elif act.kind == "stop":
+            (task_id,) = {m["task_id"] for m in await self._journal() if "task_id" in m}
+            path = f"/v1/sessions/{self.sessions[-1]}/control"
+            await self.driver.post(path, {**act.body, "task_id": task_id})
         elif act.kind == "interrupt":
             if self.watch is not None:
                 await self.watch.previewed(self.scenario.held_chars)
@@ -269,15 +273,20 @@ class _Play:
     async def _journal(self) -> list[Json]:
         """Give the messages of every run so far, in the order of the runs."""
         runs: list[Json] = []
+        messages: list[Json] = []
         for session_id in self.sessions:
             page = await self.driver.get("/v1/runs", session_id=session_id, order="asc", limit=100)
-            runs += page["data"]
-        messages: list[Json] = []
+            if any(run["origin"] == "subagent" for run in page["data"]):
+                messages += await self._said(session_id)  # their messages stand among the others
+            else:
+                runs += page["data"]
         for run in sorted(runs, key=lambda run: (run["created_at"], run["first_seq"])):
-            path = f"/v1/sessions/{run['session_id']}/events"
-            page = await self.driver.get(path, run_id=run["id"])
-            messages += [entry["data"] for entry in page["data"] if entry["kind"] == "message"]
+            messages += await self._said(run["session_id"], run_id=run["id"])
         return messages
+
+    async def _said(self, session_id: str, **of: str) -> list[Json]:
+        page = await self.driver.get(f"/v1/sessions/{session_id}/events", **of)
+        return [entry["data"] for entry in page["data"] if entry["kind"] == "message"]
 
 
 def _input_message(prompt: Prompt) -> dict[str, Any]:

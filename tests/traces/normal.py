@@ -35,7 +35,7 @@ from tests.traces.fields import (
 from tests.traces.hook_script import told_in_trace
 from tests.traces.previews import Json as Json
 from tests.traces.previews import event_form, joined_deltas, name_previews
-from tests.traces.side_by_side import asked_apart, told_apart
+from tests.traces.side_by_side import asked_apart, in_background, told_apart
 from tests.traces.story import Line
 
 COST_DIGITS = 10
@@ -108,6 +108,8 @@ def form_of_trace(lines: Sequence[Line]) -> Form:
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"line {number} of the trace is malformed") from error
     form.messages[:] = told_apart(form.messages)
+    if in_background(form.messages):
+        _number_responses(form.messages)
     _number_calls(form)
     _name_agents(form)
     name_previews(form.messages)
@@ -135,6 +137,16 @@ def _name_agents(form: Form) -> None:
             message["agent_id"] = tasks.get(message["parent_tool_use_id"])
 
 
+def _number_responses(messages: Sequence[Json]) -> None:
+    """Number responses anew, in the order in which they stand now."""
+    names: dict[str, str] = {}
+    for message in messages:
+        if message["type"] == "assistant" and _RESPONSE.fullmatch(message["message"]["id"]):
+            body = message["message"]
+            name = names.setdefault(body["id"], f"msg-{len(names) + 1}")
+            message["message"] = {**body, "id": name}
+
+
 def _number_calls(form: Form) -> None:
     """Number calls anew: the reference counts callbacks of hooks too, which are left out."""
     names: dict[str, str] = {}
@@ -153,6 +165,7 @@ def _number_calls(form: Form) -> None:
 
 
 _CALL = re.compile(r"tool-\d+")
+_RESPONSE = re.compile(r"msg-\d+")
 
 
 def with_said(line: Line) -> Json:
@@ -377,7 +390,8 @@ def _system(line: Line) -> Json:
     if "compact_metadata" in line:
         form["compact_metadata"] = _metadata(line["compact_metadata"])
     if "tasks" in form:
-        form["tasks"] = [_needed(task, TASK_FIELDS) for task in form["tasks"]]
+        kinds = ("subagent_type",)
+        form["tasks"] = [_needed(t, TASK_FIELDS) | _picked(t, kinds) for t in form["tasks"]]
     if "usage" in line:
         form["usage"] = _needed(line["usage"], ("tool_uses",))
     if "patch" in form:

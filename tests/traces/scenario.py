@@ -48,6 +48,12 @@ HELD_AFTER_EVENTS: Mapping[str, int] = {"interrupt_stream": 6, "interrupt_stream
 events of the first answer, so that the interrupt meets the same moment however slow we are."""
 
 
+LATE_ANSWERS: Mapping[str, int] = {"agent_bg": 2, "agent_stop_task": 1}
+"""Where a subagent in the background had asked once before its parent's turn was over: the last
+answer of that turn waits, so that what has been spent by then does not depend on who was quicker."""
+LATE_S = 1.0
+
+
 SUMMARY = Step(usage={"input_tokens": 1000, "output_tokens": 100})
 """What every compaction request of the recordings was answered by, but for its text."""
 NOTES = "The notes."
@@ -143,6 +149,8 @@ def scenario_of(lines: Sequence[Line]) -> Scenario:
     texts = [text.replace("<cwd>", CWD) for text in head["prompts"]]
     if (name := head["scenario"]) in HELD_AFTER_EVENTS:
         texts[0] = _held(texts[0], HELD_AFTER_EVENTS[name])
+    if name in LATE_ANSWERS:
+        texts[0] = _slow(texts[0], LATE_ANSWERS[name])
     prompts = tuple(
         Prompt(text, parse_script(text) or (), sent.start, sent.sending, sent.has_uuid)
         for text, sent in zip(texts, story.sent, strict=True)
@@ -169,6 +177,14 @@ def summary_of(scenario: "Scenario") -> Step:
 
 _COMMAND = (Step(blocks=({"text": "never asked for"},)),)
 """A turn that asks the model for nothing."""
+
+
+def _slow(text: str, number: int) -> str:
+    """Rewrite a script so that one of its answers begins late."""
+    words, _, script = text.partition(_OPEN)
+    steps = json.loads(script.removesuffix(_CLOSE))
+    steps[number]["delay"] = LATE_S
+    return f"{words}{_OPEN}{json.dumps(steps)}{_CLOSE}"
 
 
 def _held(text: str, events: int) -> str:

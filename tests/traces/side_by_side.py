@@ -1,7 +1,9 @@
 """The order of what subagents do that run side by side: between two of them it says nothing.
 
 Two correct runs may differ in it. So each of them is told to its end before the next one, in the
-places that all of their messages have; their requests stand in one order whatever came first.
+places that all of their messages have; their requests stand in one order whatever came first. What
+one does in the background says nothing either beside what its parent does: it is told just before
+its end, and asked behind all else.
 """
 
 import json
@@ -24,16 +26,52 @@ def told_apart(messages: Sequence[Json]) -> list[Json]:
             waiting.setdefault(response, []).append((number, message))
     for rows in waiting.values():
         rows.sort(key=lambda row: row[0])
-    return [
+    apart = [
         waiting[together[call][0]].pop(0)[1]
         if (call := thread_of(message)) in together
         else message
         for message in messages
     ]
+    return _before_their_ends(apart)
+
+
+def in_background(messages: Sequence[Json]) -> Mapping[str, Json]:
+    """Give the starts of subagents in the background, by their calls."""
+    return {
+        message["tool_use_id"]: message
+        for message in messages
+        if message.get("subtype") == "task_started"
+        and message.get("task_type") == "local_agent"
+        and message.get("is_backgrounded")
+    }
+
+
+def _before_their_ends(messages: Sequence[Json]) -> list[Json]:
+    begun = in_background(messages)
+    said: dict[str, list[Json]] = {start["task_id"]: [] for start in begun.values()}
+    others: list[Json] = []
+    for message in messages:
+        call = str(message.get("parent_tool_use_id") or "")
+        if message.get("subtype") == "task_progress":
+            call = message["tool_use_id"]
+        if call in begun:
+            said[begun[call]["task_id"]].append(message)
+        else:
+            others.append(message)
+    told: list[Json] = []
+    for message in others:
+        if message.get("subtype") == "task_updated":
+            told += said.pop(message["task_id"], [])
+        told.append(message)
+    return [*told, *(message for left in said.values() for message in left)]
 
 
 def asked_apart(requests: Sequence[Json], messages: Sequence[Json]) -> list[Json]:
     """Put requests of subagents that run side by side into an order of their own."""
+    starts = in_background(messages).values()
+    openings = [[[{"type": "text", "text": start.get("prompt")}]] for start in starts]
+    apart = [r for r in requests if [m["content"] for m in r["messages"][:1]] in openings]
+    requests = [*(r for r in requests if r not in apart), *sorted(apart, key=_progress)]
     if not _begun_together(messages):
         return list(requests)
     prompts = [m["message"]["content"] for m in messages if _is_prompt(m)]

@@ -31,7 +31,7 @@ class Seen:
 class Act:
     """Something that is done to the service."""
 
-    kind: Literal["send", "interrupt", "crash", "answer", "control"]
+    kind: Literal["send", "interrupt", "crash", "answer", "control", "stop"]
     after: Seen
     prompts: tuple[int, ...] = ()
     """What is sent, in one go."""
@@ -122,6 +122,8 @@ class Story:
         match line:
             case {"dir": "send", "request": {"subtype": "interrupt"}}:
                 self.acts.append(Act("interrupt", self._seen))
+            case {"dir": "send", "request": {"subtype": "stop_task"}}:
+                self.acts.append(Act("stop", self._seen, body=line["request"]))
             case {"dir": "send", "request": {"subtype": "set_model" | "set_permission_mode"}}:
                 self.acts.append(Act("control", self._seen, body=line["request"]))
             case {"dir": "recv", "request": {"subtype": "can_use_tool"}}:

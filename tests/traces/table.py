@@ -10,7 +10,7 @@ OWNERS = frozenset({"permissions", "subagents", "tools"})
 """Works that traces are left to: permissions and hooks; subagents; the built-in tools."""
 
 TRACES: Mapping[str, str] = {
-    "agent_bg": "subagents",
+    "agent_bg": "B1 B9 B25 B29",
     "agent_budget": "B1 B8 B9 B25",
     "agent_error": "B1 B9 B25 2",
     "agent_fg": "B1 B9 B25 2",
@@ -20,7 +20,7 @@ TRACES: Mapping[str, str] = {
     "agent_maxturns": "B1 B9 B25 2",
     "agent_nested": "B1 B9 B25 2",
     "agent_perm_denied": "B1 B9 B25 2",
-    "agent_stop_task": "subagents",
+    "agent_stop_task": "B1 B9 B25 2",
     "agent_unknown": "B1 B9 B25",
     "bad_input_missing": "B1 B9 B25 2",
     "bash_bg": "B1 B9 B25 2",

@@ -70,6 +70,9 @@ FREE_SWAPS = frozenset(
 """Neighbours whose order in the trace says nothing."""
 
 SIDE_BY_SIDE = {"agent_fg_two": {"tool-1": 1, "task-1": 1, "tool-2": 2, "task-2": 2}}
+IN_BACKGROUND = {"agent_bg": "tool-1", "agent_stop_task": "tool-1"}
+"""Traces with a subagent in the background, by its call: beside what its parent does the order of what
+it does says nothing."""
 """Traces with subagents that run at the same time: which calls and tasks are whose. Between two of
 them the order says nothing; each one's own does."""
 OF_THEIRS = "Child job. "
@@ -223,6 +226,8 @@ def are_ties(first: Any, second: Any) -> bool:
 
 def are_side_by_side(name: str, first: Any, second: Any) -> bool:
     """Messages, or requests, of two subagents that run at the same time may come in either order."""
+    if name in IN_BACKGROUND:
+        return is_beside(first, second, IN_BACKGROUND[name])
     whose = SIDE_BY_SIDE.get(name)
     if whose is None or not (isinstance(first, dict) and isinstance(second, dict)):
         return False
@@ -230,6 +235,18 @@ def are_side_by_side(name: str, first: Any, second: Any) -> bool:
         return all(OF_THEIRS in json.dumps(request["messages"][0]) for request in (first, second))
     told = [whose.get(thread_of(each)) for each in (first, second) if "session_id" in each]
     return None not in told and len(set(told)) == 2
+
+
+def is_beside(first: Any, second: Any, call: str) -> bool:
+    """Whether just one of two messages, or any of two requests, is of the call's subagent."""
+    pair = (first, second)
+    if all("messages" in each for each in pair):
+        return any(OF_THEIRS in json.dumps(each["messages"][0]) for each in pair)
+    is_of = [
+        each.get("parent_tool_use_id") == call or each.get("subtype") == "task_progress"
+        for each in pair
+    ]
+    return len(set(is_of)) == 2
 
 
 def _has_content(item: Any) -> bool:

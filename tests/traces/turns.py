@@ -17,12 +17,12 @@ USAGE: Mapping[str, int] = {
 def turns_of(messages: Sequence[Json]) -> Iterator[list[Json]]:
     """Yield the messages of each run: up to its result, or, after a crash, to the next `init`.
 
-    What is told of background tasks between two runs is of neither.
+    What is told of background tasks between two runs is of neither, nor what subagents say there.
     """
     turn: list[Json] = []
     for message in messages:
         is_over = bool(turn) and turn[-1]["type"] == "result"
-        if is_over and is_of_task(message):
+        if is_over and (is_of_task(message) or message.get("parent_tool_use_id")):
             continue
         is_next = message.get("subtype") == "init" and any(map(is_init, turn))
         if is_over or is_next:
