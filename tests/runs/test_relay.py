@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
@@ -56,7 +57,7 @@ class Side:
 
 @asynccontextmanager
 async def side(database: Database, name: str, *, payloads_per_s: int = 100) -> AsyncIterator[Side]:
-    bus = Bus(database, name)
+    bus = Bus(database, name, _company_until_s=math.inf)
     hub = Hub(database, bus, 60, 1000)
     bus.on_word(hub.heard)
     pumping = asyncio.ensure_future(hub.pump_forever())

@@ -142,6 +142,6 @@ def budgets_end_subagents(form: Form, scenario: Scenario) -> None:
     }
     form.messages[-3:-1] = [inner, updated, ended, outer]
     stats = result["subagent_stats"]
-    if any(stats["killed"].values()) or stats["completed"]:
+    if stats["killed"]["system"] or any(stats["killed"].values()) or stats["completed"]:
         raise ValueError("the reference counts its end")
     result["subagent_stats"] = {**stats, "killed": {**stats["killed"], "system": 1}}

@@ -70,11 +70,11 @@ FREE_SWAPS = frozenset(
 """Neighbours whose order in the trace says nothing."""
 
 SIDE_BY_SIDE = {"agent_fg_two": {"tool-1": 1, "task-1": 1, "tool-2": 2, "task-2": 2}}
+"""Traces with subagents that run at the same time: which calls and tasks are whose. Between two of
+them the order says nothing; each one's own does."""
 IN_BACKGROUND = {"agent_bg": "tool-1", "agent_stop_task": "tool-1"}
 """Traces with a subagent in the background, by its call: beside what its parent does the order of what
 it does says nothing."""
-"""Traces with subagents that run at the same time: which calls and tasks are whose. Between two of
-them the order says nothing; each one's own does."""
 OF_THEIRS = "Child job. "
 """What the requests of those subagents begin with."""
 
