@@ -5,6 +5,7 @@ prompt. Whoever has time takes runs that are not in it yet (`runs.searched`: 1 w
 2 when the messages are) and copies (`sessions.copied_to_seq`), so that nothing is missing after a crash, and an append costs nothing.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +17,8 @@ from asyncpg.pool import PoolConnectionProxy
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.engine import Database, sql
+
+log = logging.getLogger(__name__)
 
 MOST_CHARS = 100_000
 """Of a message; what is beyond is not found."""
@@ -131,14 +134,22 @@ def _taken_in(place: str) -> str:
 
 
 _MOST_ROWS = 500
+"""Of a run that is taken in with others."""
+_PART_ROWS = 100
 """Of a session that one statement takes in: a row may hold much."""
+_AT_ONCE = 10
+"""Runs."""
+_UNREADABLE = (asyncpg.DataError, asyncpg.ProgramLimitExceededError)
+"""What a body raises that Postgres cannot read as JSON or text, or whose words are too many."""
+_UNFIT = (*_UNREADABLE, asyncpg.QueryCanceledError, TimeoutError)
+"""What a smaller statement may be spared."""
 # A run that no host has begun has no last row, and nothing is said in it.
 _SHORT_RUNS = f"""
 WITH todo AS (
   SELECT tenant_id, id, id AS run_id, session_id, first_seq, last_seq FROM runs
   WHERE searched = 1 AND status = 'finished'
     AND coalesce(last_seq, first_seq) - first_seq < {_MOST_ROWS}
-  LIMIT 10 FOR NO KEY UPDATE SKIP LOCKED),
+  LIMIT {_AT_ONCE} FOR NO KEY UPDATE SKIP LOCKED),
 words AS ({_taken_in("todo")}),
 done AS (
   UPDATE runs SET searched = 2 FROM todo
@@ -152,11 +163,16 @@ _SOME_ROWS = _taken_in(
 
 async def index_messages(database: Database) -> bool:
     """Take in messages of runs that have ended; False when none is left."""
-    taken: int = await database.raw.fetchval(_SHORT_RUNS)
-    return taken > 0 or await _index_long_run(database)
+    try:
+        taken: int = await database.raw.fetchval(_SHORT_RUNS)
+    except _UNFIT as error:
+        # The same runs would be chosen, and fail, for ever.
+        log.warning("Runs are taken into the search one by one: %s", type(error).__name__)
+        return any([await _index_run(database) for _ in range(_AT_ONCE)])
+    return taken > 0 or await _index_run(database)
 
 
-async def _index_long_run(database: Database) -> bool:
+async def _index_run(database: Database) -> bool:
     async with database.raw.acquire() as connection, connection.transaction():
         run = await connection.fetchrow(
             """SELECT tenant_id, id, session_id, first_seq, last_seq FROM runs
@@ -209,11 +225,29 @@ class _Place:
 async def _take_in(
     connection: "PoolConnectionProxy[asyncpg.Record]", place: _Place, *, first: int, last: int
 ) -> None:
-    for start in range(first, last + 1, _MOST_ROWS):
-        end = min(last, start + _MOST_ROWS - 1)
-        await connection.execute(
-            _SOME_ROWS, place.tenant_id, place.session_id, place.run_id, start, end
-        )
+    for start in range(first, last + 1, _PART_ROWS):
+        await _take_part(connection, place, start, min(last, start + _PART_ROWS - 1))
+
+
+async def _take_part(
+    connection: "PoolConnectionProxy[asyncpg.Record]", place: _Place, first: int, last: int
+) -> None:
+    """Take in rows, by halves when they cannot be at once; one that cannot be read is left out."""
+    try:
+        async with connection.transaction():
+            await connection.execute(
+                _SOME_ROWS, place.tenant_id, place.session_id, place.run_id, first, last
+            )
+    except _UNFIT as error:
+        if first < last:
+            middle = (first + last) // 2
+            await _take_part(connection, place, first, middle)
+            await _take_part(connection, place, middle + 1, last)
+        elif isinstance(error, _UNREADABLE):
+            row = (place.session_id, first, type(error).__name__)
+            log.warning("Session %s: message %s is not in the search: %s", *row)
+        else:
+            raise
 
 
 # -- finding ----------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from app.domain.usage import Usage
 from app.store.append import append
 from app.store.claims import Claim
 from app.store.engine import Database
-from app.store.search import MOST_CHARS, index_messages, text_of
+from app.store.search import MOST_CHARS, index_copies, index_messages, text_of
 from tests.store.seeds import A, begun, enqueue, last_batch, new_session, note, rows
 
 AT = "2030-01-01T00:00:00.000Z"
@@ -130,3 +130,51 @@ async def test_a_run_that_no_host_began_is_taken_in_too(database: Database) -> N
     await database.raw.execute("UPDATE runs SET status = 'finished' WHERE id = $1", run_id)
     await index(database)
     assert await database.raw.fetchval("SELECT searched FROM runs WHERE id = $1", run_id) == 2
+
+
+async def test_a_message_that_cannot_be_read_is_left_out_alone(database: Database) -> None:
+    claim, other = await begun(database), await begun(database)
+    damaged = heard(claim, "eins\0zwei")
+    await append(database, claim.lease, Batch((note(claim, "vor"), damaged, note(claim, "nach"))))
+    await append(database, other.lease, Batch((note(other, "sonst"),)))
+    await append(database, claim.lease, last_batch(claim))
+    await ended(database, other)
+    assert await _words(database) == ["'nach':1", "'sonst':1", "'vor':1"]
+
+
+async def test_a_copy_with_a_message_that_cannot_be_read_is_taken_in(database: Database) -> None:
+    claim = await begun(database)
+    entries = (note(claim, "vor"), heard(claim, "eins\0zwei"), note(claim, "nach"))
+    await append(database, claim.lease, Batch(entries))
+    await database.raw.execute("UPDATE journal SET run_id = NULL")
+    await database.raw.execute("UPDATE sessions SET copied_to_seq = last_seq")
+    assert await index_copies(database)
+    assert not await index_copies(database)
+    assert await _words(database) == ["'nach':1", "'vor':1"]
+
+
+async def test_what_takes_too_long_at_once_is_taken_in_by_smaller_parts(
+    database: Database,
+) -> None:
+    for _ in range(2):
+        claim = await begun(database)
+        await append(database, claim.lease, Batch(tuple(note(claim) for _ in range(60))))
+        await append(database, claim.lease, last_batch(claim))
+    # As the server ends a statement that has used up its time.
+    await database.raw.execute(
+        """CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             IF (SELECT count(*) FROM added) > 20 THEN
+               RAISE EXCEPTION 'too long' USING ERRCODE = 'query_canceled';
+             END IF; RETURN NULL; END $$"""
+    )
+    await database.raw.execute(
+        """CREATE TRIGGER slow AFTER INSERT ON search REFERENCING NEW TABLE AS added
+             FOR EACH STATEMENT EXECUTE FUNCTION slow()"""
+    )
+    await index(database)
+    assert await database.raw.fetchval("SELECT count(*) FROM search WHERE seq > 0") == 120
+
+
+async def _words(database: Database) -> list[str]:
+    found = await rows(database, "SELECT words::text AS words FROM search WHERE seq > 0")
+    return sorted(row["words"] for row in found)
