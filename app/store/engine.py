@@ -147,8 +147,12 @@ async def open_database(dsn: str, *, pool_size: int, connect_s: float) -> AsyncI
 
 
 _CLOSE_LIMIT_S = 5.0
-_SESSION = {"idle_in_transaction_session_timeout": "15s"}
-"""A host that is cut off must not hold a session's row lock until TCP gives up."""
+_SESSION = {"idle_in_transaction_session_timeout": "15s", "tcp_keepalives_idle": "60"}
+"""A host that is cut off must not hold a session's row lock until TCP gives up.
+
+Connections may be idle for hours, and what lies between (address translation, balancers) forgets
+them in silence after minutes: the next statement would hang. So the server says something.
+"""
 
 
 async def _leave(connection: object) -> None:

@@ -106,3 +106,12 @@ async def test_a_wrong_statement_is_a_fault_of_ours_and_not_an_outage(database_u
             async with database.connect() as connection:
                 await connection.execute(text("SELECT * FROM nowhere"))
         assert not isinstance(raised.value, Unavailable)
+
+
+async def test_the_server_looks_after_idle_connections_of_both_pools(database_url: str) -> None:
+    # Over a Unix socket it has nothing to do; what was asked of it is all that can be seen.
+    asked = "SELECT source FROM pg_settings WHERE name = 'tcp_keepalives_idle'"
+    async with opened(database_url) as database:
+        async with database.connect() as connection:
+            assert await connection.scalar(text(asked)) == "client"
+        assert await database.raw.fetchval(asked) == "client"
