@@ -246,10 +246,15 @@ class AgentOptions(BaseModel):
 
         Values of servers that come back masked are those of `base`.
         """
-        given = {name: getattr(self, name) for name in self.model_fields_set}
-        if servers := given.get("mcp_servers"):
-            given["mcp_servers"] = unmasked(servers, base.mcp_servers)
-        return base.model_copy(update=given)
+        own = self.with_secrets_of(base)
+        return base.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
+
+    def with_secrets_of(self, base: "AgentOptions") -> "AgentOptions":
+        """Put in the values of `base` for those of servers that come back masked."""
+        if not self.mcp_servers:
+            return self
+        servers = unmasked(self.mcp_servers, base.mcp_servers)
+        return self.model_copy(update={"mcp_servers": servers})
 
     def stored(self) -> dict[str, Any]:
         """Give the JSON form with only what was set: `model_validate` reads it back.

@@ -120,10 +120,10 @@ class Sessions:
                     f"The session has version {found.version} now. Read it again.",
                     context={"version": found.version},
                 )
-            self.policy.check(
-                change.options, allows_bypass=caller.allow_bypass, ceiling=caller.ceiling
-            )
-            await check_schemas(change.options)
+            stored = AgentOptions.model_validate(dict(found.options))
+            asked = change.options.with_secrets_of(stored)
+            self.policy.check(asked, allows_bypass=caller.allow_bypass, ceiling=caller.ceiling)
+            await check_schemas(asked)
             edit = _edited(found, change)
             events = _events(found, edit)
             if not events:

@@ -87,3 +87,32 @@ async def test_literal_values_are_used_on_every_host_and_shown_on_none(
             assert refused.status_code == 422, refused.text
             (error,) = refused.json()["errors"]
             assert error["pointer"] == f"/options/mcp_servers/{pointer}"
+
+
+async def test_a_session_is_changed_by_what_was_read_of_it(
+    make_settings: MakeSettings, messages_api: MessagesApi, database_url: str
+) -> None:
+    del messages_api, database_url
+    async with host(make_settings()) as a:
+        servers: Json = {"p": {**PLAIN, "env": {"TOKEN": SECRET}}}
+        made = await a.client.post("/v1/sessions", json={"options": {"mcp_servers": servers}})
+        path = f"/v1/sessions/{made.json()['id']}"
+        shown = (await a.client.get(path)).json()["options"]["mcp_servers"]
+        assert shown["p"]["env"] == {"TOKEN": MASK}
+        edited = {"p": {**shown["p"], "timeout_seconds": 7.0}}
+        changed = await a.client.patch(path, json={"options": {"mcp_servers": edited}})
+        assert changed.status_code == 200, changed.text
+        assert changed.json()["options"]["mcp_servers"] == edited
+        run = await start(
+            a.client,
+            scripted(call("mcp__p__env"), {"text": "ok"}),
+            session_id=made.json()["id"],
+            allowed_tools=["mcp__p"],
+        )
+        await finished(a.client, run["id"])
+        ((env, _),) = await results(a, made.json()["id"])
+        assert json.loads(env)["TOKEN"] == SECRET
+        # For another server the mask stands for nothing.
+        moved = {"p": {**shown["p"], "args": ["-c", "pass"]}}
+        refused = await a.client.patch(path, json={"options": {"mcp_servers": moved}})
+        assert refused.status_code == 422, refused.text
