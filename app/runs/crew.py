@@ -49,6 +49,8 @@ class Crew:
     """Whether this host stops: they are left to the session's next holder."""
     _agents: dict[str, BesideRun] = field(default_factory=dict)
     _ends: dict[str, TaskEnd] = field(default_factory=dict)
+    _left: set[str] = field(default_factory=set)
+    """Those that were let go here before their end, which the session's next holder will learn."""
     _purses: dict[str, Purse] = field(default_factory=dict)
     _places: asyncio.Semaphore = field(init=False)
     _bell: asyncio.Event = field(default_factory=asyncio.Event)
@@ -101,8 +103,8 @@ class Crew:
         return tuple({**self._agents, **self._ends})
 
     def knows(self, agent_id: str) -> bool:
-        """Whether it works here, or is known to have ended."""
-        return agent_id in self._agents or agent_id in self._ends
+        """Whether it works or has worked here, or is known to have ended."""
+        return any(agent_id in some for some in (self._agents, self._ends, self._left))
 
     def end_of(self, agent_id: str) -> TaskEnd | None:
         """Say how one has ended; None while it works, here or elsewhere."""
@@ -127,7 +129,9 @@ class Crew:
             if has_place:
                 self._places.release()
             self._agents.pop(agent.agent_id, None)
-            if agent.end is not None:
+            if agent.end is None:
+                self._left.add(agent.agent_id)
+            else:
                 self._ends[agent.agent_id] = agent.end
             self._ring()
 

@@ -298,6 +298,31 @@ async def test_a_host_that_stops_hands_its_subagents_over_at_a_boundary(
         await check_session(database, session_id)
 
 
+async def test_a_host_that_stops_with_both_tells_no_end_of_what_it_hands_over(
+    make_settings: MakeSettings, database_url: str
+) -> None:
+    settings = make_settings(engine={"lease_s": 30, "heartbeat_s": 1, "poll_s": 0.2})
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(opened(database_url))
+        a = await stack.enter_async_context(host(settings))
+        child = in_background(bash("sleep 1; echo once >> log"), bash("cat log"), {"text": "told"})
+        steps = (child, bash("sleep 1.5"), {"text": "fine"}, {"text": "heard"}, {"text": "heard"})
+        run = await start(a.client, scripted(*steps), **OPTIONS)
+        session_id = run["session_id"]
+        await until_child_calls(a.client, session_id)
+        b = await stack.enter_async_context(host(settings))
+        await a.service.drain()
+        await finished(b.client, run["id"])
+        own = await finished(b.client, (await child_run(b.client, session_id))["id"])
+        assert (own["attempt"], own["result"]["text"]) == (2, "told")
+        await until(lambda: is_let_go(database, session_id))
+        ends = told(await messages(b.client, session_id), "task_notification")
+        assert [end["status"] for end in ends] == ["completed"]
+        (untold,) = await rows(database, "SELECT count(*) AS n FROM runs WHERE is_untold")
+        assert untold["n"] == 0
+        await check_session(database, session_id)
+
+
 @pytest.mark.requirement("loop:background-subagents-budget")
 async def test_at_the_cap_children_are_stopped_and_no_more_are_begun(
     service: Host, database_url: str
