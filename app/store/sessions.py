@@ -1,7 +1,7 @@
 """Sessions: create and read."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -64,15 +64,15 @@ class SessionRow:
     """What it asks that nobody has answered."""
     version: int = 1
     """Of what clients can edit; the log does not share it."""
-    usage: Mapping[str, int] = field(default_factory=dict)
-    """Tokens of its runs, by class. A class that is missing is zero."""
+    usage: Mapping[str, int] | None = None
+    """Tokens of its runs, by class, of which a missing one is zero. None where nobody looked."""
 
 
 # A host may also keep a session for what goes on in the background: that is not busy.
 IS_RUNNING = """(coalesce(s.lease_expires_at > clock_timestamp(), false) AND EXISTS (
     SELECT 1 FROM runs r WHERE r.tenant_id = s.tenant_id AND r.session_id = s.id
       AND r.status NOT IN ('queued', 'finished') AND r.origin <> 'subagent'))"""
-SELECT = f"""
+_COLUMNS = f"""
 SELECT s.id, s.title, s.options, s.workspace, s.metadata, s.last_seq, s.num_runs, s.cost_usd,
   s.inherited, s.parent_id, s.forked_at, s.created_at, s.updated_at, s.tags,
   EXISTS (SELECT 1 FROM runs r WHERE r.tenant_id = s.tenant_id AND r.session_id = s.id
@@ -83,18 +83,22 @@ SELECT s.id, s.title, s.options, s.workspace, s.metadata, s.last_seq, s.num_runs
     AS active_run_id,
   (SELECT count(*) FROM runs r WHERE r.tenant_id = s.tenant_id AND r.session_id = s.id
     AND r.status = 'queued' AND r.origin <> 'subagent') AS queued_runs,
-  (SELECT jsonb_build_object('input_tokens', coalesce(sum(r.input_tokens), 0),
-      'output_tokens', coalesce(sum(r.output_tokens), 0),
-      'cache_read_tokens', coalesce(sum(r.cache_read_tokens), 0),
-      'cache_write_tokens', coalesce(sum(r.cache_write_tokens), 0))
-    FROM runs r WHERE r.tenant_id = s.tenant_id AND r.session_id = s.id) AS usage,
   (SELECT count(*) FROM actions a WHERE a.tenant_id = s.tenant_id AND a.session_id = s.id
     AND a.status = 'pending') AS pending_actions,
   (SELECT coalesce(j.uuid, j.body::json ->> 'at_message') FROM journal j
     WHERE j.tenant_id = s.tenant_id AND j.session_id = s.id
     AND (j.kind = 'message' OR j.type = 'session.rewound') ORDER BY j.seq DESC LIMIT 1)
-    AS last_message_uuid
-FROM sessions s WHERE s.tenant_id = :tenant """
+    AS last_message_uuid"""
+_USAGE = """
+  (SELECT jsonb_build_object('input_tokens', coalesce(sum(r.input_tokens), 0),
+      'output_tokens', coalesce(sum(r.output_tokens), 0),
+      'cache_read_tokens', coalesce(sum(r.cache_read_tokens), 0),
+      'cache_write_tokens', coalesce(sum(r.cache_write_tokens), 0))
+    FROM runs r WHERE r.tenant_id = s.tenant_id AND r.session_id = s.id) AS usage"""
+_FROM = " FROM sessions s WHERE s.tenant_id = :tenant "
+SELECT = _COLUMNS + _FROM
+"""Without the usage: a list would look at every run of every session."""
+_SELECT_ONE = f"{_COLUMNS}, {_USAGE} {_FROM}"
 
 
 async def create_session(connection: AsyncConnection, tenant_id: str, new: NewSession) -> None:
@@ -134,7 +138,7 @@ async def find_session(
     """Give a session, or None when the tenant has none of this id."""
     row = (
         await connection.execute(
-            sql(SELECT + "AND s.id = :id"), {"tenant": tenant_id, "id": session_id}
+            sql(_SELECT_ONE + "AND s.id = :id"), {"tenant": tenant_id, "id": session_id}
         )
     ).one_or_none()
     return SessionRow(**row._mapping) if row else None  # noqa: SLF001 - SQLAlchemy's public name

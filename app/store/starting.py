@@ -203,4 +203,5 @@ def new_session_row(session: NewSession, run_id: str, started: Started) -> Sessi
         tags=session.tags,
         user=session.user,
         workspace_key=session.workspace_key,
+        usage={},
     )

@@ -39,8 +39,8 @@ class SessionObject(Out):
     last_message_uuid: str | None
     num_runs: int
     cost: SessionCost
-    usage: Tokens
-    """Of all its runs, their children included; not what a fork took over."""
+    usage: Tokens | None
+    """Of all its runs, their children included; not what a fork took over. Null in lists."""
     options: dict[str, Any]
     workspace: dict[str, Any]
     parent_id: str | None
@@ -70,7 +70,7 @@ class SessionObject(Out):
             cost=SessionCost(
                 session_usd=usd(row.cost_usd), inherited_usd=usd(_inherited(row.inherited))
             ),
-            usage=Tokens(**{name: row.usage.get(name, 0) for name in Tokens.model_fields}),
+            usage=None if row.usage is None else _tokens(row.usage),
             options=shown_options(row.options),
             workspace={k: v for k, v in row.workspace.items() if k != "token"},
             parent_id=row.parent_id,
@@ -81,6 +81,10 @@ class SessionObject(Out):
             updated_at=wire_time(row.updated_at),
             etag=f'"{row.version}"',
         )
+
+
+def _tokens(usage: Mapping[str, int]) -> Tokens:
+    return Tokens(**{name: usage.get(name, 0) for name in Tokens.model_fields})
 
 
 class CreatedSession(SessionObject):
