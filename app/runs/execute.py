@@ -274,8 +274,19 @@ class Execution:
         if self._now().result is not None:
             await self._close_by_result(None)
             return
-        ended = abandoned(self._now(), self.parts.stamps, end_reason=end_reason, why=why)
-        await self._store(self._now().after(ended))
+        state = await self._all_told(end_reason)
+        ended = abandoned(state, self.parts.stamps, end_reason=end_reason, why=why)
+        await self._store(state.after(ended))
+
+    async def _all_told(self, end_reason: EndReason) -> LoopState:
+        """Give the state for a result that is not the loop's: what subagents cost is part of it.
+
+        Those that end with the run end first, so that what they had asked for is counted too.
+        """
+        spares = self._spares_tasks or self._stop is None
+        if end_of_tasks(end_reason, spares_tasks=spares, is_over_budget=False) is not None:
+            await self.background.crew.stop_all()
+        return self._learn(self._now())
 
     async def _close_by_result(self, effects: Effects | None) -> None:
         """End a run that had its result when it was stopped: it ends as that says."""
@@ -298,8 +309,9 @@ class Execution:
                 self._spares_tasks = asked.spares_tasks
                 if self._stopped and not self._spares_tasks:
                     self._stopped = replace(self._stopped, tasks=self.background.running)
+                state = await self._all_told(asked.end_reason)
                 ended = interrupted(
-                    self._now(),
+                    state,
                     effects,
                     end_reason=asked.end_reason,
                     partial=effects.previews.partial(),
@@ -307,7 +319,7 @@ class Execution:
                     begun=self._stopped.tools if self._stopped else (),
                     refused=await self._withdraw(),
                 )
-                await self._store(self._now().after(ended))
+                await self._store(state.after(ended))
             case "deadline":
                 await self._end(end_reason="deadline", why="The run's deadline has passed.")
             case "drain":

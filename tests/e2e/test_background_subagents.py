@@ -184,6 +184,28 @@ async def test_cancels_reach_children_unless_they_are_of_the_turn_alone(
         await check_session(database, session_id)
 
 
+async def test_the_result_of_a_cancel_counts_what_its_subagents_have_cost(
+    service: Host, messages_api: MessagesApi
+) -> None:
+    client, held = service.client, long_sleep()
+    asked = {"text": "never said", "stall": 3}
+    steps = (in_background(bash("true"), asked), bash(held), {"text": "never"})
+    run = await start(client, scripted(*steps), **OPTIONS)
+    await messages_api.until(lambda: len(messages_api.requests) == 4)
+    await until_processes(held, exist=True)
+    await client.post(f"/v1/runs/{run['id']}/cancel?wait=10", json={})
+    runs = await runs_of(client, run["session_id"])
+    assert [each["end_reason"] for each in runs] == ["cancelled"] * 2
+    costs = [float(each["cost"]["run_usd"]) for each in runs]
+    assert min(costs) > 0
+    (result,) = told_results(await messages(client, run["session_id"]))
+    assert result["total_cost_usd"] == pytest.approx(sum(costs))
+
+
+def told_results(transcript: list[Json]) -> list[Json]:
+    return [message for message in transcript if message["type"] == "result"]
+
+
 async def test_a_childs_run_is_cancelled_by_itself_and_its_parent_hears_of_it(
     service: Host,
 ) -> None:
