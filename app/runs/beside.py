@@ -113,6 +113,11 @@ class BesideRun:
             yard.database, lease, yard.hub, yard.waiting, self._outlast, is_held=lambda: True
         )
 
+    @property
+    def stopped_by(self) -> Stop | None:
+        """What stopped it, if anything did."""
+        return self._stop
+
     def mail(self) -> None:
         """Say that something may have been answered, or changed."""
         self._desk.ring()
@@ -172,6 +177,9 @@ class BesideRun:
         self._writer.last_seq = beginning.last_seq
         if self._attempt > 1:
             self._desk.open_calls = self._state.open_everywhere
+        if (why := self._given_up(beginning, work)) is not None:
+            await self._abandon("worker_lost", why)  # before its parts: those may be what fails
+            return
         claim = Claim(self._lease, self._attempt, beginning.stalled_attempts, 0, is_beside=True)
         try:
             async with self.yard.parts.open(
@@ -193,9 +201,6 @@ class BesideRun:
             await self._abandon("internal", str(error))
 
     async def _drive(self, beginning: Beginning, work: Work, effects: Effects) -> None:
-        if (why := self._given_up(beginning, work)) is not None:
-            await self._abandon("worker_lost", why)
-            return
         if beginning.was_lost and (lost := lost_request(self._now(), effects)) is not None:
             await self._store(self._now().after(lost))
         if beginning.is_cancelled:

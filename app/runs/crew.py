@@ -24,12 +24,15 @@ from app.errors import LeaseLost
 from app.runs.beside import BesideRun, Stop, Yard
 from app.runs.ownership import Ownership
 from app.runs.purse import NEXT_TO_NOTHING, Purse, Share
-from app.store.beside import Beside, cancelled, family_of, rows_of, untold
+from app.store.beside import Beside, family_of, rows_of, untold
 from app.store.leases import Lease, renew
 from app.store.runs import work_of
 from app.tools.shells import Shells
 
 log = logging.getLogger(__name__)
+
+PAUSE_S = 5.0
+"""Between attempts at one that failed for no reason that is known."""
 
 
 @dataclass(slots=True)
@@ -120,11 +123,8 @@ class Crew:
         has_place = False
         try:
             has_place = await self._place(agent)
-            await agent.run()
-        except LeaseLost:
-            log.warning("The lease was lost", extra={"action": "lease_lost"})
-        except Exception:  # the edge: one run's failure must not take the host down
-            log.exception("A run's execution failed", extra={"action": "execution_failed"})
+            while not await self._attempt(agent):
+                agent = self._again(agent)
         finally:
             if has_place:
                 self._places.release()
@@ -134,6 +134,34 @@ class Crew:
             else:
                 self._ends[agent.agent_id] = agent.end
             self._ring()
+
+    async def _attempt(self, agent: BesideRun) -> bool:
+        """Drive one; say whether this host is done with it.
+
+        One that failed is begun again, as a run whose host was lost: nobody else would drive it.
+        """
+        try:
+            await agent.run()
+        except LeaseLost:
+            # Or the lease went on to another run meanwhile, and its beginning waits for that.
+            if self.is_lost:
+                log.warning("The lease was lost", extra={"action": "lease_lost"})
+        except Exception:  # the edge: one run's failure must not take the host down
+            log.exception("A run's execution failed", extra={"action": "execution_failed"})
+            if agent.end is None and not self.is_lost:
+                await asyncio.sleep(PAUSE_S)
+        else:
+            return True
+        return agent.end is not None or self.is_lost or agent.stopped_by == "drain"
+
+    def _again(self, failed: BesideRun) -> BesideRun:
+        agent = BesideRun(self.yard, self, failed.run_id, failed.agent_id, failed.task)
+        self._agents[agent.agent_id] = agent
+        if failed.stopped_by is not None:
+            agent.stop(failed.stopped_by)
+        elif self.is_leaving:
+            agent.drain()
+        return agent
 
     async def _place(self, agent: BesideRun) -> bool:
         """Wait for a place; say whether it has one, or was stopped before."""
@@ -164,19 +192,21 @@ class Crew:
         for found in await untold(self.yard.database, *self.lease.session):
             if self.knows(found.agent_id):
                 continue
-            await self._know_family(found.run_id)
+            await self.know_family(found.run_id)
             if found.is_finished:
                 self._ends[found.agent_id] = await self._recalled(found)
             else:
                 self.start(found.run_id, found.agent_id)
         self._ring()
 
-    async def _know_family(self, run_id: str) -> None:
+    async def know_family(self, run_id: str) -> None:
+        """Look up what a run and all that share its budget have spent, unless it is known."""
         if run_id in self._purses:
             return
-        family = await family_of(self.yard.database, self.lease.tenant_id, run_id)
-        purse = Purse(family.budget_usd, dict(family.spent))
-        self._purses |= dict.fromkeys(family.spent, purse)
+        async with self.writing:  # what is spent meanwhile is counted once
+            family = await family_of(self.yard.database, self.lease.tenant_id, run_id)
+            purse = Purse(family.budget_usd, dict(family.spent))
+            self._purses |= dict.fromkeys(family.spent, purse)
 
     async def _recalled(self, found: Beside) -> TaskEnd:
         tenant_id, session_id = self.lease.session
@@ -242,14 +272,16 @@ class Crew:
             agent.stop("cancel")
         return bool(found)
 
-    async def heard(self, sent_s: float) -> None:
-        """Take note of a heartbeat that got through, and of cancels whose word was lost."""
+    def heard(self, sent_s: float, cancelled: Collection[tuple[str, str]]) -> None:
+        """Take note of a heartbeat that got through, and of cancels whose word was lost.
+
+        `cancelled` are tenants and runs, also of others.
+        """
         self.ownership.renewed(sent_s)
-        if not self._agents:
-            return
         self.mail()
-        for run_id in await cancelled(self.yard.database, self.runs):
-            self.cancel(run_id)
+        for tenant_id, run_id in self.runs:
+            if (tenant_id, run_id) in cancelled:
+                self.cancel(run_id)
 
     async def stop(self, agent_id: str) -> BackgroundTask | None:
         """End one, and wait until its end is stored; None when no such one works here."""

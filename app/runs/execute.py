@@ -41,6 +41,7 @@ from app.runs.purse import Share
 from app.runs.writing import Writer, begun
 from app.sandbox.process import uninterrupted
 from app.store import actions, cancels
+from app.store.beside import tell_no_more
 from app.store.claims import Claim
 from app.store.engine import Database
 from app.store.group_commit import GroupCommit
@@ -140,6 +141,8 @@ class Execution:
                 self._task.cancel()
             if why == "drain":
                 self.background.crew.hurry()
+            if why == "lost" and not self._is_kept:
+                self.background.crew.lose()  # this run may be waiting for their ends
 
     def drain(self) -> None:
         """Let the run go at the next message boundary, or where it waits for an answer."""
@@ -364,9 +367,17 @@ class Execution:
     async def _take_up(self, work: Work) -> None:
         """Take over what the session has in its background, as its journal tells."""
         crew, state = self.background.crew, self._now()
-        self._share = crew.share(state.run.run_id, state.run.options, follows=work.follows)
-        if any(task.own_run_id and not crew.knows(task.id) for task in state.tasks.values()):
+        run_id, options = state.run.run_id, state.run.options
+        self._share = crew.share(run_id, options, follows=work.follows)
+        agents = {task.id: task.own_run_id for task in state.tasks.values() if task.own_run_id}
+        if not all(map(crew.knows, agents)):
             await self._writer.outlast(crew.take_up)
+        if self.claim.attempt > 1 and options.max_budget_usd is not None:
+            # What those have spent that are told of already is in no state.
+            await self._writer.outlast(lambda: crew.know_family(run_id))
+        if work.follows is not None:
+            lease, shown = self.claim.lease, list(agents.values())
+            await self._writer.outlast(lambda: tell_no_more(self.database, lease, shown))
         crew.drawn(state.run.run_id, state.spend.cost_usd)
 
     def _learn(self, state: LoopState) -> LoopState:
@@ -391,6 +402,7 @@ class Execution:
         if batch.outcome is not None:
             await self._withdraw()
             kept = await self._part_from_tasks(batch.outcome, advance.state)
+            self._is_kept = kept is not None
             finished: dict[str, object] = {
                 "result_subtype": batch.outcome.subtype,
                 "end_reason": batch.outcome.end_reason,
@@ -405,9 +417,9 @@ class Execution:
         except BaseException:
             if kept and self.keeper:
                 self.keeper.forget(kept)
+                self._is_kept = False
             raise
         if kept and self.keeper:
-            self._is_kept = True
             self.background.crew.hold(kept.lease)
             self.keeper.watch(kept)
         self._state = advance.state

@@ -11,7 +11,7 @@ journal shows them as running then, and whoever drives the next run tells the mo
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
@@ -67,8 +67,11 @@ class Keeper:
     async def adopt(self, found: Orphans, background: Background) -> None:
         """Keep a session that was taken for the sake of its subagents."""
         crew = background.crew
+        if (older := self._kept.get(_key(found.lease))) is not None:
+            await self._drop(older)  # our own lease had run out
         try:
             await crew.take_up()
+            await crew.know_family(found.lease.run_id)
         except BaseException:
             crew.lose()  # the lease runs out by itself
             raise
@@ -114,15 +117,24 @@ class Keeper:
         """Give the leases that are to be renewed: of those whose commit has happened."""
         return [kept.lease for kept in self._kept.values() if kept.watch is not None]
 
-    async def heard(self, asked: Iterable[Lease], renewed: Container[Lease], sent_s: float) -> None:
-        """Take note of a heartbeat; end what belonged to a lease that was lost."""
+    async def heard(
+        self,
+        asked: Iterable[Lease],
+        renewed: Container[Lease],
+        sent_s: float,
+        cancelled: Collection[tuple[str, str]],
+    ) -> None:
+        """Take note of a heartbeat; end what belonged to a lease that was lost.
+
+        `cancelled` are runs of subagents whose cancel is asked for, each with its tenant.
+        """
         for lease in asked:
             kept = self._kept.get(_key(lease))
             if kept is None or kept.lease != lease:
                 continue
             if lease in renewed:
                 kept.renewed_s = max(kept.renewed_s, sent_s)
-                await kept.background.crew.heard(sent_s)
+                kept.background.crew.heard(sent_s, cancelled)
             else:
                 await self._drop(kept)
 

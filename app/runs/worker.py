@@ -22,7 +22,7 @@ from app.runs.execute import Execution
 from app.runs.keeping import Keeper
 from app.runs.live import Hub
 from app.runs.parts import Parts
-from app.store.beside import take_orphans
+from app.store.beside import cancelled, take_orphans
 from app.store.bus import Bus
 from app.store.claims import Claim, claim_many
 from app.store.engine import TROUBLE, Database
@@ -248,19 +248,21 @@ class Worker:
                 async with asyncio.timeout(self.host.lease_s / 2):
                     renewed = await renew(self.database, self.host, [*held, *kept])
                     marks = await marks_of_options(self.database, [*held])
+                    beside = [run for crew in self._crews for run in crew.runs]
+                    ended = await cancelled(self.database, beside)
             except TROUBLE as error:
                 log.warning("Leases cannot be renewed: %s", type(error).__name__)
                 self._stop_expired()
                 await self.keeper.end_expired()
                 continue
-            await self.keeper.heard(kept, renewed, sent_s)
+            await self.keeper.heard(kept, renewed, sent_s, ended)
             for lease, execution in held.items():
                 if lease not in renewed:
                     execution.stop("lost")
                     continue
                 execution.ownership.renewed(sent_s)
                 execution.options_are(marks.get((lease.tenant_id, lease.run_id)))
-                await execution.background.crew.heard(sent_s)
+                execution.background.crew.heard(sent_s, ended)
                 if renewed[lease]:
                     execution.stop("cancel")
 
@@ -296,14 +298,16 @@ class Worker:
                     pass
             except TROUBLE as error:
                 log.warning("Subagents cannot be taken up: %s", type(error).__name__)
+            except Exception:  # the edge: one session's failure must not take the host down
+                log.exception("A session's subagents cannot be taken up")
 
     async def _adopt(self) -> bool:
         """Take one such session, when there is one and this host has room."""
         with self.slot() as host:
             found = await take_orphans(self.database, host) if host is not None else None
-        if found is None:
-            return False
-        await self.keeper.adopt(found, self._background(found.lease))
+            if found is None:
+                return False
+            await self.keeper.adopt(found, self._background(found.lease))
         return True
 
     async def tidy_forever(self) -> None:
@@ -330,7 +334,7 @@ class Worker:
         for execution, _ in list(self._running.values()):
             execution.stop("drain")
         self.keeper.hurry()
-        await closing
+        await asyncio.wait([closing], timeout=5.0)
         tasks = [task for _, task in self._running.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=5.0)
@@ -346,7 +350,11 @@ class Worker:
             errand.cancel()
         await asyncio.gather(*tasks, *self._errands, return_exceptions=True)
         self.keeper.hurry()
-        await self.keeper.close()
+        closing = asyncio.create_task(self.keeper.close())
+        await asyncio.wait([closing], timeout=5.0)
+        for crew in self.keeper.crews:
+            crew.lose()  # what is not let go by now waits for the database, or for a lease
+        await closing
 
     async def _drive(self, execution: Execution) -> None:
         lease = execution.claim.lease

@@ -305,7 +305,7 @@ i AS (UPDATE inbox SET consumed_seq = f.last_seq FROM f
         parts.append(
             f""",
 t AS (UPDATE runs SET is_untold = false FROM f
-      WHERE tenant_id = $1 AND id = ANY(${next_argument}::text[]))"""
+      WHERE tenant_id = $1 AND session_id = $2 AND id = ANY(${next_argument}::text[]))"""
         )
     if changes:
         parts.append(

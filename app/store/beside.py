@@ -89,6 +89,26 @@ async def let_go(database: Database, lease: Lease) -> None:
     )
 
 
+async def tell_no_more(database: Database, lease: Lease, shown: Sequence[str]) -> None:
+    """Let ends be that the conversation has no place for, since a rewind took their begin out of it.
+
+    `shown` are runs of those that it shows as working. Else a run would follow for the others' sake,
+    which tells nothing, and again one. Does nothing when the lease is lost.
+    """
+    await database.raw.execute(
+        """WITH held AS MATERIALIZED (
+             SELECT id FROM sessions WHERE tenant_id = $1 AND id = $2 AND epoch = $3
+               AND owner IS NOT NULL FOR NO KEY UPDATE)
+           UPDATE runs SET is_untold = false FROM held
+           WHERE tenant_id = $1 AND session_id = $2 AND origin = 'subagent' AND is_untold
+             AND runs.id <> ALL($4::text[])""",
+        lease.tenant_id,
+        lease.session_id,
+        lease.epoch,
+        list(shown),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Beside:
     """A subagent in the background whose end is not told."""
@@ -159,16 +179,19 @@ async def rows_of(
     ]
 
 
-async def cancelled(database: Database, runs: Sequence[tuple[str, str]]) -> set[str]:
+async def cancelled(database: Database, runs: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
     """Give those of these runs `(tenant, id)` whose cancel is asked for."""
+    if not runs:
+        return set()
     rows = await database.raw.fetch(
-        """SELECT r.id FROM runs r JOIN unnest($1::text[], $2::text[]) AS w(tenant_id, id)
+        """SELECT r.tenant_id, r.id FROM runs r
+             JOIN unnest($1::text[], $2::text[]) AS w(tenant_id, id)
              ON r.tenant_id = w.tenant_id AND r.id = w.id
            WHERE r.cancel_requested_at IS NOT NULL""",
         [tenant for tenant, _ in runs],
         [run_id for _, run_id in runs],
     )
-    return {row["id"] for row in rows}
+    return {(row["tenant_id"], row["id"]) for row in rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,10 +259,11 @@ async def take_orphans(database: Database, host: Host) -> Orphans | None:
     return Orphans(lease, orjson.loads(row["options"]))
 
 
-# A run that waits for an answer without a host tells the ends itself, once it goes on.
+# A run that waits for an answer without a host tells the ends itself, once it goes on. Who held the
+# session since it was looked at has left nothing to take, as far as is known: the epoch tells.
 _TAKE = """
 WITH wanted AS MATERIALIZED (
-  SELECT c.tenant_id, c.session_id, c.parent_run_id FROM runs c
+  SELECT c.tenant_id, c.session_id, c.parent_run_id, s.epoch FROM runs c
     JOIN sessions s ON s.tenant_id = c.tenant_id AND s.id = c.session_id
   WHERE c.origin = 'subagent' AND (c.status <> 'finished' OR c.is_untold)
     AND (s.lease_expires_at IS NULL OR s.lease_expires_at <= clock_timestamp())
@@ -250,7 +274,8 @@ WITH wanted AS MATERIALIZED (
 next AS MATERIALIZED (
   SELECT s.tenant_id, s.id, wanted.parent_run_id FROM wanted
     JOIN sessions s ON s.tenant_id = wanted.tenant_id AND s.id = wanted.session_id
-  WHERE s.lease_expires_at IS NULL OR s.lease_expires_at <= clock_timestamp()
+  WHERE s.epoch = wanted.epoch
+    AND (s.lease_expires_at IS NULL OR s.lease_expires_at <= clock_timestamp())
   LIMIT 1 FOR NO KEY UPDATE OF s SKIP LOCKED),
 taken AS (
   UPDATE sessions s SET owner = $1, epoch = s.epoch + 1,

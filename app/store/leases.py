@@ -63,7 +63,7 @@ FROM mine JOIN runs r ON r.tenant_id = mine.tenant_id AND r.id = mine.run_id""",
 async def release(database: Database, lease: Lease) -> None:
     """Let an unfinished run go, for another host to take. Does nothing when the lease is lost.
 
-    An orderly end does not count as a lost host.
+    An orderly end does not count as a lost host. One that waits for an answer goes on to wait.
     """
     await database.raw.execute(
         """
@@ -71,7 +71,7 @@ WITH freed AS (
   UPDATE sessions SET owner = NULL, lease_expires_at = NULL
   WHERE tenant_id = $1 AND id = $2 AND epoch = $3 RETURNING id)
 UPDATE runs SET status = 'queued', claim_seq = NULL FROM freed
-WHERE tenant_id = $1 AND runs.id = $4 AND status <> 'finished'""",
+WHERE tenant_id = $1 AND runs.id = $4 AND status <> 'finished' AND NOT is_parked""",
         lease.tenant_id,
         lease.session_id,
         lease.epoch,

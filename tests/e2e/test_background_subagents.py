@@ -440,3 +440,51 @@ async def test_a_definition_may_be_for_the_background_and_the_model_may_stop_it(
         "subagent",
         "api",
     ]
+
+
+async def test_what_told_children_have_spent_still_counts_on_the_next_host(
+    make_settings: MakeSettings, database_url: str
+) -> None:
+    settings = make_settings(engine={"lease_s": 60.0, "heartbeat_s": 30.0, "poll_s": 0.1})
+    dear = {"usage": {"input_tokens": 10_000, "output_tokens": 1000}}
+    async with host(settings) as service, opened(database_url) as database:
+        child = in_background({"text": "report", **dear})
+        steps = (child, bash("sleep 0.7"), bash("sleep 1"), {"text": "fine"})
+        run = await start(service.client, scripted(*steps), **OPTIONS, max_budget_usd=0.06)
+
+        async def has_told() -> bool:
+            return bool(
+                told(await messages(service.client, run["session_id"]), "task_notification")
+            )
+
+        await until(has_told)
+        await database.raw.execute("UPDATE runs SET cost_usd = 0.07 WHERE origin = 'subagent'")
+        await database.raw.execute("UPDATE sessions SET lease_expires_at = now()")
+        ended = await finished(service.client, run["id"])
+        assert (ended["attempt"], ended["result_subtype"]) == (2, "error_max_budget_usd")
+
+
+async def test_an_end_that_the_conversation_has_no_place_for_begins_one_turn_at_most(
+    make_settings: MakeSettings, database_url: str
+) -> None:
+    async with (
+        host(make_settings(engine={"poll_s": 0.1})) as service,
+        opened(database_url) as database,
+    ):
+        client = service.client
+        steps = (
+            in_background({"text": "report"}),
+            bash("sleep 1"),
+            {"text": "done"},
+            {"text": "a"},
+        )
+        run = await start(client, scripted(*steps), **OPTIONS)
+        session_id = run["session_id"]
+        await finished(client, run["id"])
+        await until(lambda: is_let_go(database, session_id))
+        # As after a rewind to before its begin, which came before the end was told.
+        await database.raw.execute("UPDATE runs SET is_untold = true WHERE origin = 'subagent'")
+        await follow_up(client, session_id, after=2)
+        await until(lambda: is_let_go(database, session_id))
+        await asyncio.sleep(0.5)
+        assert len(await runs_of(client, session_id)) == 3

@@ -11,6 +11,7 @@ from app.errors import LeaseLost
 from app.store import actions, cancels, claims
 from app.store.claims import Claim
 from app.store.engine import Database
+from app.store.leases import release
 from app.store.settling import expire_due, resolve_action
 from app.store.waiting import hold_sessions_of
 from tests.store.seeds import TENANT, A, B, begun, dump, rows
@@ -154,6 +155,16 @@ async def test_a_run_that_is_let_go_comes_back_at_its_deadline(database: Databas
     await database.raw.execute("UPDATE runs SET deadline_at = clock_timestamp()")
     await expire_due(database)
     assert await claims.claim(database, B) is not None
+
+
+async def test_a_run_that_waits_goes_on_to_wait_when_its_session_is_let_go(
+    database: Database,
+) -> None:
+    claim = await begun(database)
+    action = await asked(database, claim)
+    await actions.park(database, claim.lease, [action])
+    await release(database, claim.lease)  # by a host that held it for the sake of others
+    assert await run_of(database) == ("requires_action", True)
 
 
 async def test_the_call_that_began_last_is_noted_under_the_fence(database: Database) -> None:

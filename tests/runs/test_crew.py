@@ -1,0 +1,269 @@
+"""The subagents in the background of one session: what a crew knows, counts, and hands on."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from app.agent.effects import Effects, Inbox
+from app.agent.state import RunInfo
+from app.domain.briefing import Briefing
+from app.domain.journal import Batch, Launch
+from app.domain.model import ModelRequest, ModelResponse, StreamPart
+from app.domain.options import AgentOptions
+from app.domain.usage import LedgerRow, Usage
+from app.errors import LeaseLost
+from app.runs import crew as crews
+from app.runs.beside import Yard
+from app.runs.crew import Background, Crew
+from app.runs.desk import Desk, WaitingRules
+from app.runs.execute import Execution
+from app.runs.live import Hub
+from app.store.append import append
+from app.store.beside import cancelled, tell_no_more, untold
+from app.store.bus import Bus
+from app.store.claims import Claim
+from app.store.engine import Database
+from app.store.group_commit import GroupCommit
+from app.store.leases import Lease
+from app.store.runs import Work
+from app.tools.shells import Shells
+from tests.fakes.effects import MODEL, effects, response, text
+from tests.runs.test_worker import BrokenParts
+from tests.store.seeds import TENANT, A, begun, note, rows, until
+
+AGENT, CHILD = "a0123456789abcdef", "run_child"
+LAUNCHED: dict[str, Any] = {
+    "call_id": "toolu_1",
+    "agent_id": AGENT,
+    "agent_type": "helper",
+    "description": "helps",
+    "depth": 1,
+    "tools": [],
+    "parent_agent_id": None,
+    "window": 200_000,
+    "options": {"model": MODEL},
+    "prompt": "Help.",
+    "prompt_uuid": "0b0f9a52-6f2b-4b3e-9f5f-0d5f3c1b2a10",
+    "asked_at": "2030-01-01T00:00:00.000Z",
+    "hooks": {},
+    "known": Briefing().since(Briefing()).to_json(),
+    "cwd": "",
+    "servers": {},
+}
+
+
+class OneAnswer:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart | ModelResponse]:
+        del request
+        yield response(text("report"))
+
+
+class NoAnswer:
+    """Is asked, and never answers."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart | ModelResponse]:
+        del request
+        await asyncio.get_running_loop().create_future()
+        yield response(text("never"))
+
+
+@dataclass(frozen=True, slots=True)
+class Parts(BrokenParts):
+    """Cannot be opened for the first times, like a disk that is full for a while."""
+
+    fails: int = 0
+    answers: OneAnswer | NoAnswer = field(default_factory=OneAnswer)
+    opened: list[int] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def open(
+        self, claim: Claim, work: Work, info: RunInfo, inbox: Inbox, shells: Shells, desk: Desk
+    ) -> AsyncIterator[Effects]:
+        del work, info, inbox, shells, desk
+        self.opened.append(claim.attempt)
+        if len(self.opened) <= self.fails:
+            raise OSError(28, "No space left on device")
+        yield replace(effects(), model=self.answers)
+
+
+async def launched(database: Database) -> Claim:
+    """A run that has begun a subagent in the background."""
+    claim = await begun(database)
+    launch = Launch(CHILD, {"model": MODEL}, LAUNCHED)
+    await append(database, claim.lease, Batch((note(claim),), launches=(launch,)))
+    return claim
+
+
+def crew_of(database: Database, lease: Lease, parts: Parts) -> Crew:
+    hub = Hub(database, Bus(database, A.id), 1.0, 100)
+    appends = GroupCommit(database)
+    return Crew(Yard(A, database, hub, parts, appends, 3, WaitingRules(), 8), lease)
+
+
+async def has_ended(crew: Crew) -> None:
+    async with asyncio.timeout(5):
+        await crew.changed(lambda: crew.end_of(AGENT) is not None)
+
+
+async def child_row(database: Database) -> dict[str, Any]:
+    (row,) = await rows(
+        database, "SELECT status, attempt, end_reason, is_untold FROM runs WHERE id = $1", CHILD
+    )
+    return row
+
+
+@pytest.fixture
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crews, "PAUSE_S", 0.01)
+
+
+@pytest.mark.usefixtures("no_pause")
+async def test_one_that_failed_for_no_known_reason_is_begun_again(database: Database) -> None:
+    claim, parts = await launched(database), Parts(fails=2)
+    crew = crew_of(database, claim.lease, parts)
+    crew.start(CHILD, AGENT)
+    await has_ended(crew)
+    assert parts.opened == [1, 2, 3]
+    end = crew.end_of(AGENT)
+    assert end is not None
+    assert (end.status, end.report) == ("completed", "report")
+    row = await child_row(database)
+    assert (row["status"], row["end_reason"], row["is_untold"]) == ("finished", "completed", True)
+
+
+@pytest.mark.usefixtures("no_pause")
+async def test_one_that_fails_each_time_is_given_up(database: Database) -> None:
+    claim, parts = await launched(database), Parts(fails=1000)
+    crew = crew_of(database, claim.lease, parts)
+    crew.start(CHILD, AGENT)
+    await has_ended(crew)
+    assert parts.opened == [1, 2, 3]
+    row = await child_row(database)
+    assert (row["status"], row["end_reason"]) == ("finished", "worker_lost")
+
+
+async def until_opened(parts: Parts) -> None:
+    async def is_open() -> bool:
+        return bool(parts.opened)
+
+    await until(is_open, within_s=10)
+
+
+async def test_one_that_was_let_go_has_no_end_and_is_not_taken_up_again(database: Database) -> None:
+    claim, parts = await launched(database), Parts(answers=NoAnswer())
+    crew = crew_of(database, claim.lease, parts)
+    background = Background(Shells(), crew)
+    crew.start(CHILD, AGENT)
+    await until_opened(parts)
+    crew.hurry()
+    await crew.leave()
+    assert crew.running == ()
+    assert background.end_of(AGENT) is None
+    assert background.end_of("another") is not None
+    await crew.take_up()
+    assert crew.running == ()
+    assert (await child_row(database))["status"] == "queued"
+
+
+async def test_who_waits_for_ends_waits_no_more_once_the_session_is_lost(
+    database: Database,
+) -> None:
+    claim, parts = await launched(database), Parts(answers=NoAnswer())
+    crew = crew_of(database, claim.lease, parts)
+    background = Background(Shells(), crew)
+    yard = crew.yard
+    driven = Execution(claim, A, database, yard.hub, parts, yard.appends, 3, background)
+    crew.start(CHILD, AGENT)
+    await until_opened(parts)
+    await database.raw.execute("UPDATE sessions SET epoch = epoch + 1")  # another host has it
+    waiting = asyncio.create_task(crew.stop_all())
+    await asyncio.sleep(0.3)
+    assert not waiting.done()
+    driven.stop("lost")
+    async with asyncio.timeout(10):
+        await waiting
+    assert (await child_row(database))["status"] == "running"
+    with pytest.raises(LeaseLost):
+        await crew.moved(claim.lease.epoch)
+
+
+async def test_they_go_on_under_the_next_epoch(database: Database) -> None:
+    claim, parts = await launched(database), Parts()
+    crew = crew_of(database, claim.lease, parts)
+    await database.raw.execute("UPDATE sessions SET epoch = epoch + 1")  # a run follows, here
+    crew.start(CHILD, AGENT)
+    await asyncio.sleep(0.3)
+    assert parts.opened == []
+    crew.hold(replace(claim.lease, epoch=claim.lease.epoch + 1))
+    await has_ended(crew)
+    assert parts.opened == [1]
+
+
+async def test_a_cancel_that_a_heartbeat_brings_ends_its_own_run_alone(database: Database) -> None:
+    claim, parts = await launched(database), Parts(answers=NoAnswer())
+    crew = crew_of(database, claim.lease, parts)
+    crew.start(CHILD, AGENT)
+    await until_opened(parts)
+    await database.raw.execute("UPDATE runs SET cancel_requested_at = now() WHERE id = $1", CHILD)
+    assert await cancelled(database, []) == set()
+    assert await cancelled(database, [("another", CHILD)]) == set()
+    asked = await cancelled(database, [(TENANT, CHILD), (TENANT, claim.lease.run_id)])
+    assert asked == {(TENANT, CHILD)}
+    crew.heard(1.0, {("another", CHILD), (TENANT, "run_other")})
+    await asyncio.sleep(0.1)
+    assert crew.running == (AGENT,)
+    crew.heard(2.0, asked)
+    await has_ended(crew)
+    assert (await child_row(database))["end_reason"] == "cancelled"
+
+
+async def test_the_budget_that_they_share_stops_all_but_the_one_that_reached_it(
+    database: Database,
+) -> None:
+    claim, parts = await launched(database), Parts(answers=NoAnswer())
+    run_id = claim.lease.run_id
+    await database.raw.execute(
+        """UPDATE runs SET options = '{"max_budget_usd": 1}' WHERE id = $1""", run_id
+    )
+    crew = crew_of(database, claim.lease, parts)
+    await crew.take_up()
+    await until_opened(parts)
+    options = AgentOptions(max_budget_usd=1)
+    share = crew.share(run_id, options)
+    crew.paid(CHILD, [LedgerRow(MODEL, Usage(1), Decimal("0.3"))])
+    crew.drawn(run_id, Decimal("0.2"))
+    assert share.others_usd() == Decimal("0.3")
+    assert crew.meter.cost_usd == Decimal("0.3")
+    assert crew.left_of(run_id, options).max_budget_usd == pytest.approx(Decimal("0.5"))
+    assert crew.running == (AGENT,)
+    crew.drawn(run_id, Decimal("0.7"))
+    await has_ended(crew)
+    assert (await child_row(database))["end_reason"] == "max_budget_run"
+
+
+async def test_an_end_that_is_shown_nowhere_is_told_no_more_and_only_under_the_fence(
+    database: Database,
+) -> None:
+    lease = (await launched(database)).lease
+    await database.raw.execute(
+        "UPDATE runs SET status = 'finished', is_untold = true WHERE id = $1", CHILD
+    )
+    await tell_no_more(database, lease, [CHILD])
+    await tell_no_more(database, replace(lease, epoch=lease.epoch - 1), [])
+    assert (await child_row(database))["is_untold"]
+    await tell_no_more(database, lease, [])
+    assert not (await child_row(database))["is_untold"]
+
+
+async def test_a_session_tells_ends_of_its_own_alone(database: Database) -> None:
+    lease, other = (await launched(database)).lease, await begun(database)
+    await database.raw.execute(
+        "UPDATE runs SET status = 'finished', is_untold = true WHERE id = $1", CHILD
+    )
+    await append(database, other.lease, Batch((note(other),), told=(CHILD,)))
+    assert [found.run_id for found in await untold(database, *lease.session)] == [CHILD]
