@@ -47,6 +47,7 @@ class Detached:
         task = asyncio.create_task(_attend(command, limit_s))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        await asyncio.sleep(0)  # cancelled before its first step, a task would leave the command
 
 
 async def _attend(command: Command, limit_s: float) -> None:

@@ -17,6 +17,7 @@ from app.hooks.command import CommandHook, Shell, command_hook, read_commands
 from app.hooks.detached import MOST, Detached
 from app.hooks.runner import RunHooks
 from app.sandbox.bubblewrap import BubblewrapSandbox
+from app.sandbox.driver import Limits
 from tests.sandbox.rooms import Rooms
 
 pytestmark = pytest.mark.platform
@@ -140,6 +141,28 @@ async def test_a_command_that_runs_on_ends_with_its_limit_and_with_its_run(rooms
     (sandbox.dirs.ws / "alive").unlink()
     await asyncio.sleep(0.1)
     assert not (sandbox.dirs.ws / "alive").exists()
+
+
+async def test_a_command_ends_with_a_run_that_is_over_as_soon_as_it_runs_on(rooms: Rooms) -> None:
+    sandbox = rooms.bubblewrap()
+    forever = "while :; do touch alive; sleep 0.01; done"
+    limits = Limits(wall_s=30)
+    command = sandbox.start(["sh", "-c", forever], cwd="/workspace", limits=limits)
+    alive = sandbox.dirs.ws / "alive"
+    async with asyncio.timeout(10):
+        while not alive.exists():  # noqa: ASYNC110 - a file makes no event
+            await asyncio.sleep(0.01)
+
+    async def cut_short() -> None:
+        async with Detached() as detached:
+            await detached.keep(command, 20.0)
+            raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        await cut_short()
+    alive.unlink()
+    await asyncio.sleep(0.1)
+    assert not alive.exists()
 
 
 async def test_a_run_has_only_so_many_commands_that_run_on(rooms: Rooms) -> None:
