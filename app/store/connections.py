@@ -34,7 +34,7 @@ class Connections:
     def in_use(self) -> int:
         """Connections that somebody has at this moment."""
         lent: int = self._pool.get_size() - self._pool.get_idle_size()
-        return lent - len(self._at_hand)
+        return lent - sum(not _is_lost(each) for each in self._at_hand)
 
     @asynccontextmanager
     async def acquire(self) -> AsyncIterator[_Connection]:
@@ -73,7 +73,7 @@ class Connections:
     async def _taken(self) -> _Connection:
         while self._at_hand:
             connection = self._at_hand.pop()
-            if not connection.is_closed():
+            if not _is_lost(connection):
                 return connection
             await self._pool.release(connection)
         self._waiting += 1
@@ -99,3 +99,10 @@ class Connections:
                 await self._pool.close()
         except TimeoutError:
             self._pool.terminate()
+
+
+def _is_lost(connection: _Connection) -> bool:
+    try:
+        return bool(connection.is_closed())
+    except asyncpg.InterfaceError:  # the pool took it back when its end was heard of
+        return True

@@ -70,3 +70,23 @@ async def test_a_connection_that_was_lost_at_hand_is_replaced(database_url: str)
 
         async with asyncio.timeout(10):
             assert await answer() != lost
+
+
+async def test_connections_that_the_server_ended_at_hand_cost_nobody_a_failure(
+    database_url: str,
+) -> None:
+    async with opened(database_url, pool_size=8) as database:
+        raw = database.raw
+        pids = set(await asyncio.gather(*(raw.fetchval(f"{PID} FROM pg_sleep(0.1)") for _ in "12")))
+        assert len(pids) == 2
+        admin = await asyncpg.connect(database_url)
+        try:
+            for pid in pids:
+                await admin.fetchval("SELECT pg_terminate_backend($1, 5000)", pid)
+        finally:
+            await admin.close()
+        await asyncio.sleep(0.1)  # for the farewells to be heard
+        assert raw.in_use == 0
+        for _ in range(3):
+            assert await raw.fetchval(PID) not in pids
+        assert raw.in_use == 0
