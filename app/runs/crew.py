@@ -52,8 +52,9 @@ class Crew:
     """Whether this host stops: they are left to the session's next holder."""
     _agents: dict[str, BesideRun] = field(default_factory=dict)
     _ends: dict[str, TaskEnd] = field(default_factory=dict)
-    _left: set[str] = field(default_factory=set)
-    """Those that were let go here before their end, which the session's next holder will learn."""
+    _left: dict[str, str] = field(default_factory=dict)
+    """Those that were let go here before their end, which the session's next holder will learn: their
+    ids, each with its run."""
     _purses: dict[str, Purse] = field(default_factory=dict)
     _places: asyncio.Semaphore = field(init=False)
     _bell: asyncio.Event = field(default_factory=asyncio.Event)
@@ -130,7 +131,7 @@ class Crew:
                 self._places.release()
             self._agents.pop(agent.agent_id, None)
             if agent.end is None:
-                self._left.add(agent.agent_id)
+                self._left[agent.agent_id] = agent.run_id
             else:
                 self._ends[agent.agent_id] = agent.end
             self._ring()
@@ -292,7 +293,11 @@ class Crew:
         return agent.background_task
 
     async def stop_all(self, why: Stop = "cancel") -> None:
-        """End all, and wait until their ends are stored."""
+        """End all, also those that were let go already, and wait until their ends are stored."""
+        if not self.is_lost:
+            left, self._left = self._left, {}
+            for agent_id, run_id in left.items():
+                self.start(run_id, agent_id)
         await self._stopped(list(self._agents.values()), why)
 
     async def _stopped(self, agents: Sequence[BesideRun], why: Stop) -> None:

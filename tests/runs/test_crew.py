@@ -170,6 +170,22 @@ async def test_one_that_was_let_go_has_no_end_and_is_not_taken_up_again(database
     assert (await child_row(database))["status"] == "queued"
 
 
+async def test_one_that_was_let_go_ends_with_its_run_all_the_same(database: Database) -> None:
+    claim, parts = await launched(database), Parts(answers=NoAnswer())
+    crew = crew_of(database, claim.lease, parts)
+    crew.start(CHILD, AGENT)
+    await until_opened(parts)
+    crew.hurry()
+    await crew.leave()
+    async with asyncio.timeout(10):
+        await crew.stop_all()  # the run was cancelled before its host had let it go
+    end = crew.end_of(AGENT)
+    assert end is not None
+    assert (end.status, end.killer) == ("killed", "user")
+    row = await child_row(database)
+    assert (row["status"], row["end_reason"]) == ("finished", "cancelled")
+
+
 async def test_who_waits_for_ends_waits_no_more_once_the_session_is_lost(
     database: Database,
 ) -> None:
