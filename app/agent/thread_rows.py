@@ -206,14 +206,17 @@ def _named(message: Message, thread: Thread) -> Message:
     }
     if isinstance(message, UserMessage) and not _is_failure(message):
         told["tool_use_result"] = None  # it is nobody's to render
-    if isinstance(message, UserMessage) and _is_rejection(message):
+    if isinstance(message, UserMessage) and _was_stopped(message):
         told["tool_result_meta"] = None
     return message.model_copy(update=told)
 
 
-def _is_rejection(message: UserMessage) -> bool:
-    """Whether it tells of a call that was stopped: of a subagent's that says enough."""
-    return any("non_execution_kind" in meta for meta in message.tool_result_meta or ())
+def _was_stopped(message: UserMessage) -> bool:
+    """Whether it tells of a call that was stopped, not denied: of a subagent's that says enough."""
+    return any(
+        "non_execution_kind" in meta and "permission_decision" not in meta
+        for meta in message.tool_result_meta or ()
+    )
 
 
 def _is_failure(message: UserMessage) -> bool:

@@ -298,7 +298,7 @@ async def test_a_malformed_rule_is_refused_by_its_place(stage: Stage) -> None:
         ),
         ({"description": "d", "prompt": "p", "skills": "x"}, "list_type", "/a/skills"),
         ({"description": "d", "prompt": "p", "effort": "huge"}, "literal", "/a/effort"),
-        ({"description": "d", "prompt": "p", "background": True}, "unsupported_option", "/a"),
+        ({"description": "d", "prompt": "p", "background": "x"}, "bool", "/a/background"),
         ({"description": "d", "prompt": "p", "tools": ["Bash(x)"]}, "string_pattern", "/a/tools/0"),
         ({"description": "d", "prompt": "p", "maxTurns": 0}, "greater_than_equal", "/a/maxTurns"),
         (

@@ -1,7 +1,9 @@
 """Commands that go on in the background: across turns, prompts and hosts."""
 
 import asyncio
+import os
 import secrets
+import signal
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,12 @@ import pytest
 
 from app.store.engine import Database
 from tests.conftest import MakeSettings
-from tests.e2e.test_replicas import check_session, results_of, until_processes
+from tests.e2e.test_replicas import (
+    check_session,
+    processes_with,
+    results_of,
+    until_processes,
+)
 from tests.fakes.messages_api import MessagesApi
 from tests.hosts import Host, environment, host, host_process
 from tests.runs.prompts import finished, messages, scripted, start
@@ -32,6 +39,13 @@ def in_background(command: str, **given: object) -> Json:
 def long_sleep() -> str:
     """A command that ends by no other hand than ours, and that /proc can be searched for."""
     return f"sleep 3{secrets.randbelow(10**6):06}"
+
+
+def end_sleep(command: str) -> None:
+    """End what `long_sleep` gave; the shell that waits for it goes on."""
+    for pid in processes_with(command):
+        if Path(f"/proc/{pid}/comm").read_text() == "sleep\n":
+            os.kill(pid, signal.SIGKILL)
 
 
 def told(transcript: list[Json], subtype: str) -> list[Json]:
@@ -75,9 +89,9 @@ async def test_the_end_of_a_command_begins_a_turn_of_its_own_when_the_model_has_
     service: Host, messages_api: MessagesApi, database_url: str
 ) -> None:
     client = service.client
-    go = "while [ ! -e go ]; do sleep 0.05; done; echo done"
-    steps = (in_background(go), {"text": "started"}, {"text": "I saw it end"})
-    run = await start(client, scripted(*steps), **OPTIONS, max_budget_usd=1)
+    waits = long_sleep()
+    begins = in_background(f"{waits}; echo done")
+    run = await start(client, scripted(begins, {"text": "started"}), **OPTIONS, max_budget_usd=1)
     session_id = run["session_id"]
     ended = await finished(client, run["id"])
     assert (ended["result"]["text"], ended["num_turns"]) == ("started", 2)
@@ -86,11 +100,12 @@ async def test_the_end_of_a_command_begins_a_turn_of_its_own_when_the_model_has_
         assert not await is_let_go(database, session_id)
         touched = await start(
             client,
-            scripted(bash("touch go"), {"text": "went"}, {"text": "I saw it end"}),
+            scripted({"text": "went"}, {"text": "I saw it end"}),
             session_id=session_id,
             **OPTIONS,
         )
         await finished(client, touched["id"])
+        end_sleep(waits)
         followed = await follow_up(client, session_id, after=2)
         assert followed["origin"] == "task-notification"
         assert followed["parent_run_id"] == touched["id"]
@@ -116,8 +131,9 @@ async def test_the_end_of_a_command_begins_a_turn_of_its_own_when_the_model_has_
 async def test_an_end_while_the_model_works_is_told_before_its_next_request(
     service: Host, messages_api: MessagesApi
 ) -> None:
-    waits = "while [ ! -e ended ]; do sleep 0.05; done; sleep 1"
-    steps = (in_background("echo quick; touch ended; exit 3"), bash(waits), {"text": "done"})
+    ends = "while [ ! -e go ]; do sleep 0.05; done; touch ended; exit 3"
+    waits = "touch go; while [ ! -e ended ]; do sleep 0.05; done; sleep 1"
+    steps = (in_background(ends), bash(waits), {"text": "done"})
     run = await start(service.client, scripted(*steps), **OPTIONS)
     await finished(service.client, run["id"])
     assert in_requests(messages_api, "<status>failed</status>") == [2]

@@ -53,7 +53,7 @@ async def test_nothing_that_a_server_answers_ends_a_run_or_spoils_its_log(
         run = await start(
             service.client,
             scripted(*steps, {"text": "ok"}),
-            mcp_servers={"h": {**HOSTILE, "timeout_seconds": 10}},
+            mcp_servers={"h": {**HOSTILE, "timeout_seconds": 60}},
             allowed_tools=["mcp__h"],
         )
         ended = await finished(service.client, run["id"])

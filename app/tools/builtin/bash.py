@@ -22,7 +22,7 @@ from app.tools.builtin.bash_output import (
 )
 from app.tools.builtin.bash_script import removes_the_workspace, script
 from app.tools.shells import DEFAULT_LIFE_S, LONGEST_LIFE_S, new_task_id, title_of
-from app.tools.stored_output import MAX_CHARS, new_output, output_path
+from app.tools.stored_output import MAX_CHARS, check_stored, new_output, output_path
 from app.tools.tool import ToolContext, ToolInput, tool
 
 _DEFAULT_S = 120.0
@@ -122,13 +122,17 @@ def _start(
 
 
 def _output(task: BackgroundTask, context: ToolContext) -> int:
-    growing = 1 + len(context.shells.running)
-    room_bytes = growing * Limits().output_bytes
-    return new_output(task.output_file, context.workspace, room_bytes=room_bytes)
+    return new_output(task.output_file, context.workspace, room_bytes=_room_bytes(context))
+
+
+def _room_bytes(context: ToolContext) -> int:
+    """Give what one more output needs, beside those that still grow."""
+    return (1 + len(context.shells.running)) * Limits().output_bytes
 
 
 async def _in_background(bash: BashInput, task: BackgroundTask, context: ToolContext) -> ToolResult:
     context.shells.check_room()
+    check_stored(context.workspace, room_bytes=_room_bytes(context))  # before anything is run
     life_s = _seconds(bash.timeout, DEFAULT_LIFE_S, LONGEST_LIFE_S)
     command = _start(bash, task, context, life_s=life_s)
     try:
