@@ -20,7 +20,7 @@ import asyncpg
 
 from app.store.engine import open_database
 from app.store.migrate import migrate
-from tests.chaos import checks_engine, checks_log
+from tests.chaos import checks_beside, checks_engine, checks_log
 from tests.chaos.evidence import Evidence, collect, errors_of
 from tests.chaos.faults import Faults
 from tests.chaos.fleet import Fleet
@@ -118,9 +118,10 @@ async def _quiet(arena: Arena) -> list[str]:
         stuck = await connection.fetch(_UNOWNED)
         flaws += [f"run {row['id']} has had no owner for a lease and 2 s" for row in stuck]
         give_up = time.monotonic() + arena.plan.quiet_s
-        while await connection.fetchval("SELECT count(*) FROM runs WHERE status <> 'finished'"):
+        while left := await connection.fetch(_GOING_ON):
             if time.monotonic() > give_up:
-                flaws.append(f"runs are unfinished after {arena.plan.quiet_s:g} s of quiet")
+                when = f"after {arena.plan.quiet_s:g} s of quiet"
+                flaws += [f"{row['what']} {row['id']} is {row['state']} {when}" for row in left]
                 break
             await asyncio.sleep(0.2)
     finally:
@@ -137,6 +138,14 @@ WHERE r.status <> 'finished' AND NOT r.is_parked AND (s.owner IS NULL OR s.lease
 """
 
 
+_GOING_ON = """
+SELECT 'run' AS what, id, status || CASE WHEN is_untold THEN ', untold' ELSE '' END AS state
+FROM runs WHERE status <> 'finished' OR is_untold
+UNION ALL SELECT 'session', id, 'owned' FROM sessions WHERE owner IS NOT NULL
+"""
+"""A run that follows is there in the commit that lets its session go, or that ends what it tells of."""
+
+
 async def _look(arena: Arena, faults: Faults) -> tuple[Evidence, dict[str, list[str]]]:
     """Stop the hosts, then check everything."""
     left = list(_left(arena, await _evidence(arena)))
@@ -151,6 +160,8 @@ async def _look(arena: Arena, faults: Faults) -> tuple[Evidence, dict[str, list[
         "runs do not overlap": checks_log.apart(found),
         "prompts are taken once": checks_log.prompts_taken_once(found),
         "subagents end once, and are counted": checks_log.subagents_end_once(found),
+        "ends in the background are told once": checks_beside.told_once(found),
+        "runs hear of those they wait for": checks_beside.waited_for(found),
         "effects happen once": checks_log.effects_once(found),
         "an approved call ran once": checks_log.approved_calls_run_once(found),
         "readers saw the log": checks_log.readers_saw_the_log(found, readers),
@@ -196,7 +207,7 @@ def _report(
         say(f"taken over after the lease's end: median {middle:.2f} s, longest {waits[-1]:.2f} s")
     say(
         f"checked: {sum(map(len, found.journal.values()))} rows, {len(found.ledger)} ledger rows, "
-        f"{len(found.actions)} approvals, {len(found.requests)} model requests, {sum(map(len, found.traces.values()))} effects, "
+        f"{len(found.children)} subagents in the background, {len(found.actions)} approvals, {len(found.requests)} model requests, {sum(map(len, found.traces.values()))} effects, "
         f"{found.felt_full} results of a full disk, {len(arena.load.readers)} readers over {connections} connections"
     )
     for name, flaws in checks.items():

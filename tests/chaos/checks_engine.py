@@ -112,10 +112,14 @@ def _totals(
         if message["type"] == "result" and row["run_id"]:
             total += by_run.get(row["run_id"], Decimal(0))
             told = Decimal(str(message["total_cost_usd"]))
-            # One that was cancelled before it began tells what another had spent by then.
-            most = total + (0 if found.runs[row["run_id"]]["attempt"] else session["cost_usd"])
+            # What goes on beside it counts with what it has spent by then.
+            beside = [run for run in found.children.values() if run["session_id"] == id_]
+            most = total + sum(run["cost_usd"] for run in beside if run["queued_seq"] < row["seq"])
+            if not found.runs[row["run_id"]]["attempt"]:
+                # One that was cancelled before it began tells what another had spent by then.
+                most += session["cost_usd"]
             if not total - _EPSILON_USD < told < most + _EPSILON_USD:
-                yield f"run {row['run_id']}: its result says {told}, the ledger {total}"
+                yield f"run {row['run_id']}: its result says {told}, the ledger {total} to {most}"
 
 
 def _requests_billed_once(found: Evidence) -> Iterator[str]:
@@ -137,10 +141,16 @@ def nothing_lost(found: Evidence, acknowledged: Mapping[str, str]) -> Iterator[s
             continue
         if run["end_reason"] not in _ALLOWED_ENDS:
             yield f"run {id_} ended as {run['end_reason']}: {run['errors']}"
-        elif (
-            run["end_reason"] in {"cancelled", "superseded"} and run["cancel_requested_at"] is None
-        ):
+        elif run["end_reason"] in {"cancelled", "superseded"} and not _is_wanted(run, found):
             yield f"run {id_} was stopped by nobody"
+
+
+def _is_wanted(run: Record, found: Evidence) -> bool:
+    """Whether somebody has cancelled it, or, of a subagent, a run that may take it along."""
+    whom = [run]
+    if run["origin"] == "subagent":
+        whom += [r for r in found.runs.values() if r["session_id"] == run["session_id"]]
+    return any(each["cancel_requested_at"] is not None for each in whom)
 
 
 def _met_full_disk(run: Record, full_s: Sequence[tuple[float, float]]) -> bool:

@@ -77,14 +77,16 @@ def one_result(found: Evidence) -> Iterator[str]:
 
 
 def apart(found: Evidence) -> Iterator[str]:
-    """Runs of a session never overlap: neither their rows nor their money."""
+    """Runs of a session never overlap, but for its subagents': neither their rows nor their money."""
     for id_, rows in found.journal.items():
         driven = [r for r in rows if r["run_id"] and r["type"] not in BESIDE]
+        driven = [r for r in driven if r["run_id"] not in found.children]
         driven = [r for r in driven if found.runs[r["run_id"]]["attempt"] > 0]
         yield from _returns(id_, "rows", driven)
     ledger: dict[str, list[Record]] = {}
     for row in found.ledger:
-        ledger.setdefault(row["session_id"], []).append(row)
+        if row["run_id"] not in found.children:
+            ledger.setdefault(row["session_id"], []).append(row)
     for id_, entries in ledger.items():
         yield from _returns(id_, "ledger rows", entries)
 
@@ -114,8 +116,13 @@ def prompts_taken_once(found: Evidence) -> Iterator[str]:
 
 
 def subagents_end_once(found: Evidence) -> Iterator[str]:
-    """A subagent that began has one end; results count those that have ended until then."""
+    """A subagent that began has one end; results count those that have ended until then.
+
+    What one in the background begins is counted when it is folded, which has no fixed place.
+    """
+    has_beside = {run["session_id"] for run in found.children.values()}
     for id_, messages in found.messages.items():
+        is_counted = not {id_, found.sessions[id_]["parent_id"]} & has_beside
         begun: dict[str, int] = {}
         ends: Counter[str] = Counter()
         for row, message in messages:
@@ -124,7 +131,7 @@ def subagents_end_once(found: Evidence) -> Iterator[str]:
                 begun[message["task_id"]] = row["seq"]
             elif subtype == "task_notification":
                 ends[message["task_id"]] += 1
-            elif message["type"] == "result":
+            elif message["type"] == "result" and is_counted:
                 ended = sum(ends[task] for task in begun)
                 yield from _miscounted(id_, message["subagent_stats"], len(begun), ended)
         for task, seq in begun.items():

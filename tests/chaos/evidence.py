@@ -5,6 +5,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ _CUT_STREAM = "ASGI callable returned without completing response"
 """What uvicorn says of a stream that a stop cuts while it waits for a database that is away."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Evidence:
     """All of it, in memory. Rows are in their natural order."""
 
@@ -41,6 +42,11 @@ class Evidence:
     """When the disk was full (wall time)."""
     errors: Sequence[str] = ()
     """What hosts logged as errors."""
+
+    @cached_property
+    def children(self) -> dict[str, Record]:
+        """Runs of subagents in the background: these go on beside others of their session."""
+        return {id_: run for id_, run in self.runs.items() if run["origin"] == "subagent"}
 
     @property
     def felt_full(self) -> int:

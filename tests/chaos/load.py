@@ -24,6 +24,8 @@ _TRY_AGAIN = frozenset({429, 503})
 _TRIES = 12
 _ASKED = 0.3
 """Share of sessions whose commands have to be approved."""
+_HEARS_ALL = 0.3
+"""Share of sessions whose runs end when their subagents in the background have."""
 _ANSWER_EVERY_S = 0.3
 _FOLLOW_S = 30
 
@@ -48,6 +50,7 @@ class Scripts:
             self._slow_model,
             self._broken,
             self._agents,
+            self._beside,
         ]
         make = self.dice.choice([*often, *often, *once])
         return f"Go on. <<script {json.dumps([self._paced(step) for step in make()])} >>"
@@ -105,9 +108,22 @@ class Scripts:
         both = [self._agent(self._write()), self._agent(self._write(), self._read())]
         return [[*both, deep], self._write(), {"text": "delegated"}]
 
-    def _agent(self, *steps: Any) -> dict[str, Any]:
+    def _beside(self) -> list[Any]:
+        """Begin subagents in the background; some outlive the run, some have one of their own."""
+        kinds = [
+            [],
+            [self._write()],
+            [self._write(sleeps=True), self._write()],
+            [self._agent(self._write()), self._write()],
+        ]
+        chosen = self.dice.sample(kinds, self.dice.randint(1, 2))
+        begun = [self._agent(*steps, run_in_background=True) for steps in chosen]
+        between = [self._write(sleeps=self.dice.random() < 0.3)] if self.dice.random() < 0.6 else []
+        return [begun, *between, *({"text": "heard"} for _ in range(4))]
+
+    def _agent(self, *steps: Any, **given: Any) -> dict[str, Any]:
         asked = f"A part. <<script {json.dumps([*steps, {'text': 'done'}])} >>"
-        return {"tool": "Agent", "input": {"description": "a part", "prompt": asked}}
+        return {"tool": "Agent", "input": {"description": "a part", "prompt": asked, **given}}
 
     def _broken(self) -> list[Any]:
         fault = self.dice.choice([{"http": 529}, {"http": 500}, {"cut": 3}, {"cut": 1}])
@@ -197,11 +213,14 @@ class Client:
         reader.changed.set()
 
     async def _begin(self, session: str) -> Reader | None:
-        body = {"prompt": self.scripts.prompt(), "session": {"id": session}}
-        body["options"] = {"allowed_tools": ["Bash"]}
+        body: dict[str, Any] = {"prompt": self.scripts.prompt(), "session": {"id": session}}
+        options: dict[str, Any] = {"allowed_tools": ["Bash"]}
         if self.dice.random() < _ASKED:
             rules = {"permissions": "ask", "hold_seconds": self.dice.choice((0, 0, 1, 60))}
-            body["options"] = {"actions": rules}
+            options = {"actions": rules}
+        if self.dice.random() < _HEARS_ALL:
+            options["wait_for_subagents"] = True
+        body["options"] = options
         answer = await self._post("/v1/runs", body)
         if answer is None:
             return None
