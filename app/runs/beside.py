@@ -31,6 +31,7 @@ from app.domain.usage import LedgerRow
 from app.errors import LeaseLost, NobodyAnswered, Parked, WorkspaceUnavailable
 from app.runs.activity import Activity, Stopped, watched
 from app.runs.desk import Desk, WaitingRules
+from app.runs.driving import until_ended, why_given_up
 from app.runs.live import Hub
 from app.runs.ownership import Ownership
 from app.runs.parts import Parts
@@ -177,7 +178,13 @@ class BesideRun:
         self._writer.last_seq = beginning.last_seq
         if self._attempt > 1:
             self._desk.open_calls = self._state.open_everywhere
-        if (why := self._given_up(beginning, work)) is not None:
+        why = why_given_up(
+            work,
+            stalled_attempts=beginning.stalled_attempts,
+            was_lost=beginning.was_lost,
+            max_attempts=self.yard.max_attempts,
+        )
+        if why is not None:
             await self._abandon("worker_lost", why)  # before its parts: those may be what fails
             return
         claim = Claim(self._lease, self._attempt, beginning.stalled_attempts, 0, is_beside=True)
@@ -207,15 +214,9 @@ class BesideRun:
             self.stop("cancel")
         if self._stop is None:
             self._loop_task = asyncio.create_task(self._loop(effects))
-            try:
-                await asyncio.wait([self._loop_task], timeout=work.deadline_left_s)
-                if not self._loop_task.done() and work.deadline_left_s is not None:
-                    self.stop("deadline")
-            finally:
-                self._loop_task.cancel()
-                (failed,) = await asyncio.gather(self._loop_task, return_exceptions=True)
-            if isinstance(failed, LeaseLost):
-                raise failed
+            failed = await until_ended(
+                self._loop_task, work.deadline_left_s, lambda: self.stop("deadline")
+            )
             await self._settle(effects)
             await self._stopped_by(failed)
         await self._after_stop(effects)
@@ -249,15 +250,6 @@ class BesideRun:
                 await self._abandon("internal", why)
             case _:
                 pass
-
-    def _given_up(self, beginning: Beginning, work: Work) -> str | None:
-        """Say why the run is not driven once more, if so."""
-        limit = work.max_attempts or self.yard.max_attempts
-        if beginning.stalled_attempts >= limit:
-            return f"{limit} hosts were lost with this run, each without progress."
-        if beginning.was_lost and work.recovery_policy == "fail":
-            return "The host of this run was lost, and its recovery policy says to fail then."
-        return None
 
     async def _after_stop(self, effects: Effects) -> None:
         if self._now().is_over:

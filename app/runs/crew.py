@@ -10,7 +10,7 @@ is folded from their rows.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
@@ -27,7 +27,6 @@ from app.runs.purse import NEXT_TO_NOTHING, Purse, Share
 from app.store.beside import Beside, family_of, rows_of, untold
 from app.store.leases import Lease, renew
 from app.store.runs import work_of
-from app.tools.shells import Shells
 
 log = logging.getLogger(__name__)
 
@@ -331,44 +330,3 @@ class Crew:
     def _ring(self) -> None:
         bell, self._bell = self._bell, asyncio.Event()
         bell.set()
-
-
-@dataclass(frozen=True, slots=True)
-class Background:
-    """All that goes on in a session's background on this host: fits `agent.effects.Tasks`."""
-
-    shells: Shells
-    crew: Crew
-
-    def __post_init__(self) -> None:
-        self.shells.stop_other = self.crew.stop
-
-    @property
-    def running(self) -> tuple[str, ...]:
-        """Ids of the tasks that run here."""
-        return (*self.shells.running, *self.crew.running)
-
-    async def stop(self, task_id: str) -> BackgroundTask | None:
-        """End a task, and wait until it has ended; None when no such task runs here."""
-        return await self.shells.stop(task_id)
-
-    def end_of(self, task_id: str) -> TaskEnd | None:
-        if self.crew.knows(task_id):
-            return self.crew.end_of(task_id)
-        return self.shells.end_of(task_id)
-
-    async def someone_ended(self, among: Collection[str]) -> None:
-        agents = [task_id for task_id in among if self.crew.knows(task_id)]
-        others = [task_id for task_id in among if not self.crew.knows(task_id)]
-        waits: list[Awaitable[None]] = []
-        if agents:
-            waits.append(self.crew.changed(lambda: any(map(self.crew.end_of, agents))))
-        if others:
-            waits.append(self.shells.someone_ended(others))
-        tasks = [asyncio.ensure_future(wait) for wait in waits]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)

@@ -29,8 +29,9 @@ from app.domain.runs import EndReason, Outcome
 from app.domain.usage import Spend
 from app.errors import LeaseLost, NobodyAnswered, Parked, WorkspaceUnavailable
 from app.runs.activity import Activity, Stopped, watched
-from app.runs.crew import Background
+from app.runs.background import Background
 from app.runs.desk import Desk, WaitingRules
+from app.runs.driving import until_ended, why_given_up
 from app.runs.inbox import StoredInbox
 from app.runs.keeping import Keeper, Kept, end_of_tasks, options_left
 from app.runs.live import Hub
@@ -195,7 +196,13 @@ class Execution:
             await self._end(end_reason="internal", why=str(error))
 
     async def _drive(self, work: Work, effects: Effects) -> None:
-        if (why := self._given_up(work)) is not None:
+        why = why_given_up(
+            work,
+            stalled_attempts=self.claim.stalled_attempts,
+            was_lost=self.claim.was_lost,
+            max_attempts=self.max_attempts,
+        )
+        if why is not None:
             await self._end(end_reason="worker_lost", why=why)
             return
         if self.claim.was_lost and (lost := lost_request(self._now(), effects)) is not None:
@@ -204,15 +211,9 @@ class Execution:
             self.stop("cancel")
         if self._stop is None:
             self._task = asyncio.create_task(self._loop(effects))
-            try:
-                await asyncio.wait([self._task], timeout=work.deadline_left_s)
-                if not self._task.done() and work.deadline_left_s is not None:
-                    self.stop("deadline")
-            finally:
-                self._task.cancel()
-                (failed,) = await asyncio.gather(self._task, return_exceptions=True)
-            if isinstance(failed, LeaseLost):
-                raise failed
+            failed = await until_ended(
+                self._task, work.deadline_left_s, lambda: self.stop("deadline")
+            )
             await self._settle(effects)
             if isinstance(failed, Exception):
                 await self._stopped_by(failed, effects)
@@ -249,15 +250,6 @@ class Execution:
         state = self._now()
         if state.result is not None and state.run.follows is None and self._stop != "lost":
             await fire(SessionEnd("end", "other"), state, effects)
-
-    def _given_up(self, work: Work) -> str | None:
-        """Say why the run is not driven once more, if so."""
-        limit = work.max_attempts or self.max_attempts
-        if self.claim.stalled_attempts >= limit:
-            return f"{limit} hosts were lost with this run, each without progress."
-        if self.claim.was_lost and work.recovery_policy == "fail":
-            return "The host of this run was lost, and its recovery policy says to fail then."
-        return None
 
     async def _failed(self, error: Exception) -> None:
         log.error("The loop failed", exc_info=error, extra={"action": "run_failed"})

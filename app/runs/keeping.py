@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from app.agent.state import LoopState
 from app.domain.options import AgentOptions
 from app.domain.runs import EndReason
-from app.runs.crew import Background, Crew
+from app.runs.background import Background
+from app.runs.crew import Crew
 from app.runs.purse import NEXT_TO_NOTHING
 from app.store.beside import Orphans
 from app.store.claims import Claim

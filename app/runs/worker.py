@@ -15,8 +15,9 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.runs.background import Background
 from app.runs.beside import Yard
-from app.runs.crew import Background, Crew
+from app.runs.crew import Crew
 from app.runs.desk import WaitingRules
 from app.runs.execute import Execution
 from app.runs.keeping import Keeper

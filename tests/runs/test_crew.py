@@ -18,8 +18,9 @@ from app.domain.options import AgentOptions
 from app.domain.usage import LedgerRow, Usage
 from app.errors import LeaseLost
 from app.runs import crew as crews
+from app.runs.background import Background
 from app.runs.beside import Yard
-from app.runs.crew import Background, Crew
+from app.runs.crew import Crew
 from app.runs.desk import Desk, WaitingRules
 from app.runs.execute import Execution
 from app.runs.live import Hub

@@ -15,8 +15,9 @@ from app.domain.model import ModelRequest, ModelResponse, StreamPart
 from app.domain.options import AgentOptions
 from app.domain.tools import ToolResult, ToolSpec
 from app.domain.usage import Usage
+from app.runs.background import Background
 from app.runs.beside import Yard
-from app.runs.crew import Background, Crew
+from app.runs.crew import Crew
 from app.runs.desk import Desk, WaitingRules
 from app.runs.execute import Execution
 from app.runs.live import Hub
