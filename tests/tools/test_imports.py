@@ -49,4 +49,4 @@ def test_hostile_text_takes_no_longer_than_its_length(text: str) -> None:
     began = time.process_time()
     for _ in imports(text):
         pass
-    assert time.process_time() - began < 0.5
+    assert time.process_time() - began < 5  # what grows as its square takes minutes

@@ -60,6 +60,7 @@ async def driver(
         egress={"private_hosts": ["127.0.0.1"]},
         model=model,
         limits={"default_max_budget_usd": 50},  # recordings have none unless they say so
+        engine={"lease_s": 60.0},  # a slow machine is no lost host
     )
     stand_ins = StandIns()
     async with (
