@@ -22,7 +22,8 @@ async def fork_session(
 ) -> None:
     """Copy a session's messages up to `up_to_seq` into a new session. The original is untouched.
 
-    What a rewind took out of the conversation is not copied.
+    What a rewind took out of the conversation is not copied, nor what a subagent in the background
+    said that had not ended then: it goes on in the original alone, and the copy would never end.
     The copies speak of the new session; they belong to no run of it. Raises `IdTaken`.
     """
     await create_session(connection, tenant_id, new)
@@ -39,6 +40,9 @@ WITH copied AS (
   FROM journal WHERE tenant_id = :tenant AND session_id = :parent AND kind <> 'service'
     AND seq <= :up_to AND NOT seq <@ (
       SELECT dropped FROM sessions WHERE tenant_id = :tenant AND id = :parent)
+    AND NOT EXISTS (SELECT 1 FROM runs r
+      WHERE r.tenant_id = :tenant AND r.id = journal.run_id AND r.origin = 'subagent'
+        AND (r.status <> 'finished' OR r.last_seq > :up_to))
   RETURNING seq),
 s AS (
   UPDATE sessions SET parent_id = :parent, forked_at = clock_timestamp(),

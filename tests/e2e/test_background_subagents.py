@@ -488,3 +488,37 @@ async def test_an_end_that_the_conversation_has_no_place_for_begins_one_turn_at_
         await until(lambda: is_let_go(database, session_id))
         await asyncio.sleep(0.5)
         assert len(await runs_of(client, session_id)) == 3
+
+
+async def test_a_fork_leaves_a_subagent_that_works_where_it_is(
+    service: Host, database_url: str
+) -> None:
+    client = service.client
+    child = in_background(agent(bash(GO), {"text": "below"}), {"text": "report"})
+    steps = (child, {"text": "began"}, {"text": "heard"})
+    run = await start(client, scripted(*steps), **OPTIONS)
+    session_id = run["session_id"]
+    await finished(client, run["id"])
+
+    async def calls_below() -> bool:
+        begun = told(await messages(client, session_id), "task_started")
+        return len(begun) == 2 and len(await subagents(client, session_id)) == 2
+
+    await until(calls_below, within_s=15)
+    answer = await client.post(f"/v1/sessions/{session_id}/fork", json={})
+    assert answer.status_code == 201, answer.text
+    fork_id = answer.json()["id"]
+    own = await start(client, scripted({"text": "forked"}), session_id=fork_id, **OPTIONS)
+    await finished(client, own["id"])
+    transcript = await messages(client, fork_id)
+    (begun,) = told(transcript, "task_started")
+    (told_end,) = told(transcript, "task_notification")
+    assert begun["task_id"] == told_end["task_id"]
+    stats = transcript[-1]["subagent_stats"]
+    assert (stats["spawned"], stats["failed"] + sum(stats["killed"].values())) == (1, 1)
+    touched = scripted(bash("touch go"), {"text": "went"})
+    await start(client, touched, session_id=session_id, **OPTIONS)
+    await follow_up(client, session_id, after=3)
+    async with opened(database_url) as database:
+        await check_session(database, session_id)
+        await check_session(database, fork_id)

@@ -131,14 +131,15 @@ async def test_a_command_that_says_so_has_been_heard_and_runs_on(
 
 async def test_a_command_that_runs_on_ends_with_its_limit_and_with_its_run(rooms: Rooms) -> None:
     sandbox = rooms.bubblewrap()
-    forever = "trap '' TERM; while :; do touch alive; sleep 0.01; done"
-    async with asyncio.timeout(20), asked(sandbox, ASYNC % ', "asyncTimeout": 200' + forever, PRE):
+    forever = "trap '' TERM; touch alive; %swhile :; do touch alive; sleep 0.01; done"
+    limited = forever % (ASYNC % ', "asyncTimeout": 200')
+    async with asyncio.timeout(20), asked(sandbox, limited, PRE):
         pass
     (sandbox.dirs.ws / "alive").unlink()
     with pytest.raises(ConnectionError):
-        async with asyncio.timeout(4), asked(sandbox, ASYNC % "" + forever, PRE):
+        async with asyncio.timeout(20), asked(sandbox, forever % (ASYNC % ""), PRE):
             raise ConnectionError
-    (sandbox.dirs.ws / "alive").unlink()
+    (sandbox.dirs.ws / "alive").unlink()  # it was there before the command was heard
     await asyncio.sleep(0.1)
     assert not (sandbox.dirs.ws / "alive").exists()
 
