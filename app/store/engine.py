@@ -111,13 +111,21 @@ def plain_dsn(url: str) -> str:
 
 
 @asynccontextmanager
-async def open_database(dsn: str, *, pool_size: int, connect_s: float) -> AsyncIterator[Database]:
-    """Connect, waiting up to `connect_s` for the server. Raises `ConfigError` when it stays away."""
+async def open_database(
+    dsn: str, *, pool_size: int, connect_s: float, command_s: float = 30.0
+) -> AsyncIterator[Database]:
+    """Connect, waiting up to `connect_s` for the server. Raises `ConfigError` when it stays away.
+
+    A statement that has no answer after `command_s`, for a lock or a server that is frozen, is
+    cancelled; where nobody hears that either, its connection is dropped after as long again.
+    """
     dsn = plain_dsn(dsn)
     await _wait_for_server(dsn, connect_s)
 
     async def connect() -> "asyncpg.Connection[asyncpg.Record]":
-        return await asyncpg.connect(dsn, timeout=10, server_settings=_SESSION)
+        return await asyncpg.connect(
+            dsn, timeout=10, command_timeout=command_s, server_settings=_SESSION
+        )
 
     engine = create_async_engine(
         "postgresql+asyncpg://",
@@ -133,7 +141,7 @@ async def open_database(dsn: str, *, pool_size: int, connect_s: float) -> AsyncI
         dsn,
         min_size=1,
         max_size=pool_size,
-        command_timeout=30,
+        command_timeout=command_s,
         timeout=10,
         reset=_leave,
         server_settings=_SESSION,

@@ -13,6 +13,7 @@ class Proxy:
     """Listens on loopback and passes everything on to the server behind a DSN. A context manager.
 
     `cut` is what a client sees of a dead server: open connections are reset, new ones refused.
+    `freeze` is what it sees of one that is stopped: connections stay, and nothing comes.
     """
 
     def __init__(self, dsn: str) -> None:
@@ -25,6 +26,8 @@ class Proxy:
         self._open: set[asyncio.StreamWriter] = set()
         self._pipes: set[asyncio.Task[None]] = set()
         self._called = asyncio.Event()
+        self._flows = asyncio.Event()
+        self._flows.set()
 
     @property
     def url(self) -> str:
@@ -51,6 +54,7 @@ class Proxy:
 
     async def mend(self) -> None:
         """Let connections through."""
+        self._flows.set()
         await self._serve(self._pass_on)
 
     async def cut(self) -> None:
@@ -62,6 +66,10 @@ class Proxy:
         for pipe in list(self._pipes):
             pipe.cancel()
         await asyncio.gather(*self._pipes, return_exceptions=True)
+
+    def freeze(self) -> None:
+        """Pass nothing on, until it is mended."""
+        self._flows.clear()
 
     async def _serve(self, answer: "asyncio.streams._ClientConnectedCallback") -> None:
         if self._server is not None:
@@ -77,8 +85,8 @@ class Proxy:
         there, back = await asyncio.open_unix_connection(self._socket)
         self._open |= {writer, back}
         pipes = [
-            asyncio.create_task(_pipe(reader, back)),
-            asyncio.create_task(_pipe(there, writer)),
+            asyncio.create_task(self._pipe(reader, back)),
+            asyncio.create_task(self._pipe(there, writer)),
         ]
         self._pipes |= set(pipes)
         try:
@@ -91,9 +99,9 @@ class Proxy:
             self._open -= {writer, back}
             self._pipes -= set(pipes)
 
-
-async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
+    async def _pipe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                await self._flows.wait()
+                writer.write(data)
+                await writer.drain()

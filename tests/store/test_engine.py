@@ -100,6 +100,49 @@ async def test_a_connection_that_the_server_ended_is_unavailable_once(
         assert await ask() == 1
 
 
+@pytest.mark.parametrize("method", ["connect", "begin", "raw"])
+async def test_a_frozen_database_hangs_nobody_for_ever_and_works_again_afterwards(
+    database_url: str, method: str
+) -> None:
+    async with (
+        Proxy(database_url) as proxy,
+        open_database(proxy.url, pool_size=2, connect_s=10, command_s=0.3) as database,
+    ):
+
+        async def ask() -> object:
+            if method == "raw":
+                return await database.raw.fetchval("SELECT 1")
+            async with getattr(database, method)() as connection:
+                return await connection.scalar(text("SELECT 1"))
+
+        assert await ask() == 1
+        proxy.freeze()
+        async with asyncio.timeout(5):
+            with pytest.raises(GONE if method == "raw" else Unavailable):
+                await ask()
+        await proxy.mend()
+        assert await ask() == 1
+
+
+async def test_a_row_that_stays_locked_is_unavailable_and_its_connection_goes_on(
+    database_url: str,
+) -> None:
+    async with open_database(database_url, pool_size=1, connect_s=10, command_s=0.3) as database:
+        holder = await asyncpg.connect(database_url)
+        try:
+            async with holder.transaction(), asyncio.timeout(10):
+                await holder.execute("LOCK TABLE tenants")
+                with pytest.raises(Unavailable):
+                    async with database.begin() as connection:
+                        await connection.scalar(text("SELECT count(*) FROM tenants"))
+                async with database.connect() as connection:
+                    assert await connection.scalar(text("SELECT 1")) == 1
+        finally:
+            await holder.close()
+        async with database.begin() as connection:
+            assert await connection.scalar(text("SELECT count(*) FROM tenants")) is not None
+
+
 async def test_a_wrong_statement_is_a_fault_of_ours_and_not_an_outage(database_url: str) -> None:
     async with opened(database_url) as database:
         with pytest.raises(Exception, match="nowhere") as raised:
