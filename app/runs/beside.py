@@ -27,12 +27,13 @@ from app.domain.model import PartialResponse
 from app.domain.options import AgentOptions
 from app.domain.runs import EndReason
 from app.domain.tasks import BackgroundTask, TaskEnd
-from app.domain.usage import LedgerRow
+from app.domain.usage import LedgerRow, Spend
 from app.errors import LeaseLost, NobodyAnswered, Parked, WorkspaceUnavailable
 from app.runs.activity import Activity, Stopped, watched
 from app.runs.desk import Desk, WaitingRules
 from app.runs.driving import until_ended, why_given_up
 from app.runs.live import Hub
+from app.runs.loading import parsed, unread
 from app.runs.ownership import Ownership
 from app.runs.parts import Parts
 from app.runs.purse import Share
@@ -67,6 +68,8 @@ class Yard:
     waiting: WaitingRules
     at_once: int
     """Of a session; more wait."""
+    pause_s: float = 5.0
+    """Between attempts at one that failed for no reason that is known."""
 
 
 class Holder(Protocol):
@@ -94,6 +97,8 @@ class BesideRun:
     task: asyncio.Task[None] | None = None
     end: TaskEnd | None = None
     """Set once its end is stored."""
+    was_over: bool = False
+    """Whether it was found over: its end was stored by another attempt."""
     background_task: BackgroundTask | None = None
     is_stopped: asyncio.Event = field(default_factory=asyncio.Event)
     _writer: Writer = field(init=False)
@@ -148,7 +153,8 @@ class BesideRun:
             return  # it had no place yet
         beginning = await self._outlast(lambda: begin(self.yard.database, self._lease))
         if beginning is None:
-            return  # it is over
+            self.was_over = True
+            return
         await self._attempt_with(beginning)
 
     async def _attempt_with(self, beginning: Beginning) -> None:
@@ -159,7 +165,6 @@ class BesideRun:
             *(self.agent_id, thread.description, "", thread.call_id, "", "local_agent")
         )
         work = await self._outlast(lambda: work_of(self.yard.database, tenant_id, self.run_id))
-        info = self.yard.parts.describe(self._lease, work)
         _, spend = await self._outlast(
             lambda: spends(
                 self.yard.database, tenant_id, session_id, self.run_id, thread=thread.call_id
@@ -168,7 +173,6 @@ class BesideRun:
         rows = await self._outlast(
             lambda: rows_of(self.yard.database, tenant_id, session_id, self.run_id)
         )
-        self._state = folded(rows, begun(info, launched, spend))
         # The row was there from its launch on; its log begins with the first attempt that writes.
         queued = () if rows else (ServiceEvent("run.queued", thread=thread.call_id),)
         self._writer.first = (
@@ -176,17 +180,27 @@ class BesideRun:
             replace(announcement(self._attempt), thread=thread.call_id),
         )
         self._writer.last_seq = beginning.last_seq
-        if self._attempt > 1:
-            self._desk.open_calls = self._state.open_everywhere
         why = why_given_up(
             work,
             stalled_attempts=beginning.stalled_attempts,
             was_lost=beginning.was_lost,
             max_attempts=self.yard.max_attempts,
         )
+        try:
+            info = self.yard.parts.describe(self._lease, work)
+            self._state = folded(parsed(rows), begun(info, launched, spend))
+        except Exception:
+            if why is None:
+                raise
+            log.exception("A run that is given up cannot be read")
+            self._state = unread(
+                self._lease, work, spent_before=Spend(), spend=spend, thread=thread
+            )
         if why is not None:
             await self._abandon("worker_lost", why)  # before its parts: those may be what fails
             return
+        if self._attempt > 1:
+            self._desk.open_calls = self._state.open_everywhere
         claim = Claim(self._lease, self._attempt, beginning.stalled_attempts, 0, is_beside=True)
         try:
             async with self.yard.parts.open(

@@ -8,6 +8,7 @@ is folded from their rows.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from app.agent.backgrounded import begun, end_of, folded
+from app.agent.run_info import thread_of
 from app.agent.state import LoopState
 from app.domain.journal import Launch
 from app.domain.options import AgentOptions
@@ -22,6 +24,7 @@ from app.domain.tasks import BackgroundTask, TaskEnd
 from app.domain.usage import LedgerRow, Spend
 from app.errors import LeaseLost
 from app.runs.beside import BesideRun, Stop, Yard
+from app.runs.loading import parsed, unread
 from app.runs.ownership import Ownership
 from app.runs.purse import NEXT_TO_NOTHING, Purse, Share
 from app.store.beside import Beside, family_of, rows_of, untold
@@ -29,9 +32,6 @@ from app.store.leases import Lease, renew
 from app.store.runs import work_of
 
 log = logging.getLogger(__name__)
-
-PAUSE_S = 5.0
-"""Between attempts at one that failed for no reason that is known."""
 
 
 @dataclass(slots=True)
@@ -142,6 +142,8 @@ class Crew:
         """
         try:
             await agent.run()
+            if agent.was_over:
+                agent.end = await self._end_stored(agent.run_id)
         except LeaseLost:
             # Or the lease went on to another run meanwhile, and its beginning waits for that.
             if self.is_lost:
@@ -149,7 +151,8 @@ class Crew:
         except Exception:  # the edge: one run's failure must not take the host down
             log.exception("A run's execution failed", extra={"action": "execution_failed"})
             if agent.end is None and not self.is_lost:
-                await asyncio.sleep(PAUSE_S)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(agent.is_stopped.wait(), self.yard.pause_s)
         else:
             return True
         return agent.end is not None or self.is_lost or agent.stopped_by == "drain"
@@ -185,7 +188,10 @@ class Crew:
             self._purses[run_id] = purse
         for new in launches:
             self._purses[new.run_id] = purse
-            self.start(new.run_id, new.launched["agent_id"])
+            if self.is_leaving:
+                self._left[new.launched["agent_id"]] = new.run_id
+            else:
+                self.start(new.run_id, new.launched["agent_id"])
 
     async def take_up(self) -> None:
         """Drive on what another holder has left, and learn how those ended that nobody has told."""
@@ -208,13 +214,26 @@ class Crew:
             purse = Purse(family.budget_usd, dict(family.spent))
             self._purses |= dict.fromkeys(family.spent, purse)
 
+    async def _end_stored(self, run_id: str) -> TaskEnd | None:
+        """Give the end of one that another attempt has ended; None when it is told already."""
+        for found in await untold(self.yard.database, *self.lease.session):
+            if found.run_id == run_id and found.is_finished:
+                return await self._recalled(found)
+        return None
+
     async def _recalled(self, found: Beside) -> TaskEnd:
         tenant_id, session_id = self.lease.session
         database = self.yard.database
+        lease = replace(self.lease, run_id=found.run_id)
         rows = await rows_of(database, tenant_id, session_id, found.run_id)
         work = await work_of(database, tenant_id, found.run_id)
-        info = self.yard.parts.describe(replace(self.lease, run_id=found.run_id), work)
-        ended = folded(rows, begun(info, found.launched, Spend()))
+        try:
+            info = self.yard.parts.describe(lease, work)
+            ended = folded(parsed(rows), begun(info, found.launched, Spend()))
+        except Exception:  # else nobody could drive the session on
+            log.exception("A subagent that has ended cannot be read")
+            thread = thread_of(found.launched)
+            ended = unread(lease, work, spent_before=Spend(), spend=Spend(), thread=thread)
         return end_of(
             ended, found.end_reason or "internal", found.ended_s or 0.0, found.took_ms or 0
         )

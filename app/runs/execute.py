@@ -35,7 +35,7 @@ from app.runs.driving import until_ended, why_given_up
 from app.runs.inbox import StoredInbox
 from app.runs.keeping import Keeper, Kept, end_of_tasks, options_left
 from app.runs.live import Hub
-from app.runs.loading import load
+from app.runs.loading import load, unread
 from app.runs.ownership import Ownership
 from app.runs.parts import Parts
 from app.runs.purse import Share
@@ -47,7 +47,7 @@ from app.store.claims import Claim
 from app.store.engine import Database
 from app.store.group_commit import GroupCommit
 from app.store.leases import Host, release, renew
-from app.store.ledger import spend_of
+from app.store.ledger import spend_of, spends
 from app.store.runs import Work, work_of
 
 log = logging.getLogger(__name__)
@@ -174,10 +174,18 @@ class Execution:
         await self._attempt_with(work)
 
     async def _attempt_with(self, work: Work) -> None:
-        info = self.parts.describe(self.claim.lease, work)
-        self._state = self.claim.state or await self._writer.outlast(lambda: self._load(info, work))
+        why = why_given_up(
+            work,
+            stalled_attempts=self.claim.stalled_attempts,
+            was_lost=self.claim.was_lost,
+            max_attempts=self.max_attempts,
+        )
+        self._state = self.claim.state or await self._read(work, is_given_up=why is not None)
         self._spent_before = self._now().spent_before
         await self._take_up(work)
+        if why is not None:
+            await self._end(end_reason="worker_lost", why=why)  # its parts may be what fails
+            return
         if self.claim.attempt > 1:
             self._desk.open_calls = self._now().open_everywhere
         try:
@@ -196,15 +204,6 @@ class Execution:
             await self._end(end_reason="internal", why=str(error))
 
     async def _drive(self, work: Work, effects: Effects) -> None:
-        why = why_given_up(
-            work,
-            stalled_attempts=self.claim.stalled_attempts,
-            was_lost=self.claim.was_lost,
-            max_attempts=self.max_attempts,
-        )
-        if why is not None:
-            await self._end(end_reason="worker_lost", why=why)
-            return
         if self.claim.was_lost and (lost := lost_request(self._now(), effects)) is not None:
             await self._store(self._now().after(lost))
         if self.claim.is_cancelled:
@@ -343,6 +342,26 @@ class Execution:
         if self._state is None:
             raise RuntimeError("the run is not loaded")
         return self._state
+
+    async def _read(self, work: Work, *, is_given_up: bool) -> LoopState:
+        """Give where the run stands, or what it takes to end it where nobody can read that."""
+        try:
+            info = self.parts.describe(self.claim.lease, work)
+            return await self._writer.outlast(lambda: self._load(info, work))
+        except LeaseLost:
+            raise
+        except Exception:
+            if not is_given_up:
+                raise
+            log.exception("A run that is given up cannot be read")
+        lease, crew = self.claim.lease, self.background.crew
+        async with crew.writing:
+            before, spend = await self._writer.outlast(
+                lambda: spends(self.database, lease.tenant_id, lease.session_id, lease.run_id)
+            )
+            crew.meter = Spend()
+        inherited = spend_of(work.inherited)
+        return unread(lease, work, spent_before=inherited.merged(before), spend=spend)
 
     async def _load(self, info: RunInfo, work: Work) -> LoopState:
         lease = self.claim.lease

@@ -11,12 +11,10 @@ from typing import Any
 
 import orjson
 
-from app.agent.active import JournalRow
-from app.domain.messages import parse_message
 from app.domain.runs import EndReason
 from app.errors import LeaseLost
 from app.store.engine import Database
-from app.store.journal import CONVERSATIONS
+from app.store.journal import CONVERSATIONS, ConversationRow
 from app.store.leases import Host, Lease
 
 
@@ -158,7 +156,7 @@ async def untold(database: Database, tenant_id: str, session_id: str) -> list[Be
 
 async def rows_of(
     database: Database, tenant_id: str, session_id: str, run_id: str
-) -> list[JournalRow]:
+) -> list[ConversationRow]:
     """Give the conversation of one run, oldest first: what a subagent's state is folded from."""
     rows = await database.raw.fetch(
         f"""SELECT run_id, body, facts FROM journal
@@ -169,14 +167,7 @@ async def rows_of(
         session_id,
         run_id,
     )
-    return [
-        (
-            row["run_id"],
-            parse_message(row["body"]),
-            orjson.loads(row["facts"]) if row["facts"] else None,
-        )
-        for row in rows
-    ]
+    return [(row["run_id"], row["body"], row["facts"]) for row in rows]
 
 
 async def cancelled(database: Database, runs: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:

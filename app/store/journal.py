@@ -1,6 +1,7 @@
 """The journal, read: a page of rows, one message, the conversation that a fold is made of."""
 
 from collections.abc import AsyncIterator, Sequence
+from typing import TypeAlias
 
 from app.store.active import active_part
 from app.store.engine import Database
@@ -13,6 +14,8 @@ PAGE = 500
 """Rows read at a time."""
 CONVERSATIONS = "kind IN ('message', 'aside')"
 """Rows of which a fold is made: the main conversation and those of subagents."""
+ConversationRow: TypeAlias = tuple[str | None, str, str | None]
+"""The run, the body, the facts: as they are stored."""
 
 
 async def read(
@@ -78,8 +81,8 @@ async def find_message(
 
 async def history(
     database: Database, tenant_id: str, session_id: str
-) -> AsyncIterator[tuple[str | None, str, str | None]]:
-    """Give `(run_id, body, facts)` of a session's conversation, oldest first, in pages.
+) -> AsyncIterator[ConversationRow]:
+    """Give the rows of a session's conversation, oldest first, in pages.
 
     What a rewind took out of it is left out, and so is what a compaction took away from the model:
     a fold needs it no more.

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from app.agent.effects import Effects, Inbox
-from app.agent.state import RunInfo
+from app.agent.state import LoopState, RunInfo
 from app.domain.briefing import Briefing
 from app.domain.journal import Batch, Launch
 from app.domain.model import ModelRequest, ModelResponse, StreamPart
 from app.domain.options import AgentOptions
 from app.domain.usage import LedgerRow, Usage
 from app.errors import LeaseLost
-from app.runs import crew as crews
 from app.runs.background import Background
 from app.runs.beside import Yard
 from app.runs.crew import Crew
@@ -100,10 +99,10 @@ async def launched(database: Database) -> Claim:
     return claim
 
 
-def crew_of(database: Database, lease: Lease, parts: Parts) -> Crew:
+def crew_of(database: Database, lease: Lease, parts: Parts, *, pause_s: float = 0.01) -> Crew:
     hub = Hub(database, Bus(database, A.id), 1.0, 100)
     appends = GroupCommit(database)
-    return Crew(Yard(A, database, hub, parts, appends, 3, WaitingRules(), 8), lease)
+    return Crew(Yard(A, database, hub, parts, appends, 3, WaitingRules(), 8, pause_s), lease)
 
 
 async def has_ended(crew: Crew) -> None:
@@ -118,12 +117,6 @@ async def child_row(database: Database) -> dict[str, Any]:
     return row
 
 
-@pytest.fixture
-def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crews, "PAUSE_S", 0.01)
-
-
-@pytest.mark.usefixtures("no_pause")
 async def test_one_that_failed_for_no_known_reason_is_begun_again(database: Database) -> None:
     claim, parts = await launched(database), Parts(fails=2)
     crew = crew_of(database, claim.lease, parts)
@@ -137,7 +130,6 @@ async def test_one_that_failed_for_no_known_reason_is_begun_again(database: Data
     assert (row["status"], row["end_reason"], row["is_untold"]) == ("finished", "completed", True)
 
 
-@pytest.mark.usefixtures("no_pause")
 async def test_one_that_fails_each_time_is_given_up(database: Database) -> None:
     claim, parts = await launched(database), Parts(fails=1000)
     crew = crew_of(database, claim.lease, parts)
@@ -146,6 +138,92 @@ async def test_one_that_fails_each_time_is_given_up(database: Database) -> None:
     assert parts.opened == [1, 2, 3]
     row = await child_row(database)
     assert (row["status"], row["end_reason"]) == ("finished", "worker_lost")
+
+
+async def make_unreadable(database: Database, lease: Lease) -> None:
+    """Give the subagent a row that no program of ours has written."""
+    await database.raw.execute(
+        """WITH s AS (UPDATE sessions SET last_seq = last_seq + 1 WHERE id = $1 RETURNING last_seq)
+           INSERT INTO journal (tenant_id, session_id, seq, run_id, kind, type, body, facts)
+           SELECT $2, $1, last_seq, $3, 'aside', 'user', '{"type":"from elsewhere"}',
+             '{"thread":"toolu_1","of":null}' FROM s""",
+        lease.session_id,
+        lease.tenant_id,
+        CHILD,
+    )
+
+
+async def test_one_whose_rows_cannot_be_read_is_given_up_after_as_many_attempts(
+    database: Database,
+) -> None:
+    claim, parts = await launched(database), Parts()
+    await make_unreadable(database, claim.lease)
+    crew = crew_of(database, claim.lease, parts)
+    crew.start(CHILD, AGENT)
+    await has_ended(crew)
+    assert parts.opened == []
+    end, row = crew.end_of(AGENT), await child_row(database)
+    assert end is not None
+    assert end.status == "failed"
+    assert (row["status"], row["end_reason"], row["attempt"]) == ("finished", "worker_lost", 4)
+
+
+async def test_an_end_that_cannot_be_read_is_known_all_the_same(database: Database) -> None:
+    claim = await launched(database)
+    await make_unreadable(database, claim.lease)
+    await database.raw.execute(
+        """UPDATE runs SET status = 'finished', is_untold = true, end_reason = 'completed',
+             started_at = now(), finished_at = now() WHERE id = $1""",
+        CHILD,
+    )
+    crew = crew_of(database, claim.lease, Parts())
+    await crew.take_up()
+    end = crew.end_of(AGENT)
+    assert end is not None
+    assert end.status == "failed"
+
+
+async def test_one_that_is_found_over_has_the_end_that_is_stored(database: Database) -> None:
+    claim = await launched(database)
+    await database.raw.execute(
+        """UPDATE runs SET status = 'finished', is_untold = true, end_reason = 'cancelled',
+             started_at = now(), finished_at = now() WHERE id = $1""",
+        CHILD,
+    )
+    crew = crew_of(database, claim.lease, Parts())
+    crew.start(CHILD, AGENT)
+    await has_ended(crew)
+    end = crew.end_of(AGENT)
+    assert end is not None
+    assert (end.status, end.killer) == ("killed", "user")
+
+
+async def test_one_that_waits_for_its_next_attempt_can_be_cancelled_meanwhile(
+    database: Database,
+) -> None:
+    claim, parts = await launched(database), Parts(fails=1)
+    crew = crew_of(database, claim.lease, parts, pause_s=60)
+    crew.start(CHILD, AGENT)
+    await until_opened(parts)
+    crew.cancel(CHILD)
+    await has_ended(crew)
+    assert (await child_row(database))["end_reason"] == "cancelled"
+
+
+async def test_one_that_is_launched_while_its_host_stops_is_left_to_the_next(
+    database: Database,
+) -> None:
+    claim, parts = await launched(database), Parts()
+    crew = crew_of(database, claim.lease, parts)
+    parent = LoopState(parts.describe(claim.lease, Work({}, {}, None, 0, allows_bypass=False)))
+    crew.drain()
+    crew.launch([Launch(CHILD, {"model": MODEL}, LAUNCHED)], parent)
+    assert crew.running == ()
+    await crew.leave()
+    assert Background(Shells(), crew).end_of(AGENT) is None
+    assert (parts.opened, (await child_row(database))["status"]) == ([], "queued")
+    await crew.stop_all()  # its run was cancelled before its host had let it go
+    assert crew.end_of(AGENT) is not None
 
 
 async def until_opened(parts: Parts) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
 import pytest
 
@@ -191,6 +192,17 @@ class BoundlessModel:
 
 
 @dataclass(frozen=True, slots=True)
+class ShutParts(BrokenParts):
+    """Cannot be opened, for a reason that nobody thought of."""
+
+    def open(
+        self, claim: Claim, work: Work, info: RunInfo, inbox: Inbox, shells: Shells, desk: Desk
+    ) -> NoReturn:
+        del claim, work, info, inbox, shells, desk
+        raise RuntimeError("shut")
+
+
+@dataclass(frozen=True, slots=True)
 class BoundlessParts(BrokenParts):
     @asynccontextmanager
     async def open(
@@ -213,6 +225,44 @@ async def test_what_the_database_can_never_take_ends_the_run_instead_of_being_tr
         await driven.run()
     (run,) = await rows(database, "SELECT status, end_reason FROM runs")
     assert run == {"status": "finished", "end_reason": "internal"}
+
+
+@pytest.mark.parametrize("parts", [BrokenParts(), ShutParts()])
+async def test_a_run_that_no_attempt_can_read_or_open_is_given_up(
+    database: Database, parts: BrokenParts
+) -> None:
+    claim = replace(await begun(database), is_new_session=False)
+    hub = Hub(database, Bus(database, "host_1"), 1.0, 100)
+    if not isinstance(parts, ShutParts):
+        await database.raw.execute(
+            """WITH s AS (UPDATE sessions SET last_seq = last_seq + 1 RETURNING tenant_id, id, last_seq)
+               INSERT INTO journal (tenant_id, session_id, seq, run_id, kind, type, body)
+               SELECT tenant_id, id, last_seq, $1, 'message', 'user', '{"type":"from elsewhere"}' FROM s""",
+            claim.lease.run_id,
+        )
+    yard = Yard(
+        leases.Host("host_1", 30.0),
+        database,
+        hub,
+        parts,
+        GroupCommit(database),
+        3,
+        WaitingRules(),
+        8,
+    )
+
+    async def attempt(claim: Claim) -> None:
+        background = Background(Shells(), Crew(yard, claim.lease))
+        driven = Execution(claim, yard.host, database, hub, parts, yard.appends, 3, background)
+        await driven.run()
+
+    with pytest.raises(Exception, match=r"elsewhere|shut"):
+        await attempt(claim)
+    await attempt(replace(claim, attempt=4, stalled_attempts=3, was_lost=True))
+    (run,) = await rows(database, "SELECT status, end_reason FROM runs")
+    assert run == {"status": "finished", "end_reason": "worker_lost"}
+    (ended,) = await rows(database, "SELECT count(*) AS n FROM journal WHERE type = 'result'")
+    assert ended["n"] == 1
 
 
 async def test_a_failure_that_is_no_outage_ends_the_run_once_instead_of_repeating_it(
