@@ -14,6 +14,7 @@ from app.permissions.commands import (
     destination,
     is_read_only,
     paths_of,
+    removed_by,
 )
 from app.permissions.place import is_protected, may_be_protected
 from app.permissions.placed_command import Folders, PlacedCommand, behind_wrappers
@@ -142,6 +143,7 @@ class CommandCover:
                 return Uncovered("nobody knows where cd leads")
             words = [Word(target, target)]
         is_in = self.command.place.is_writable if writes else self.command.place.is_readable
+        removed = removed_by(command.words)
         for word in words or [Word(".", ".")]:
             if word.text is None:
                 return Uncovered(f"nobody knows what {_shown(word.source)} stands for")
@@ -152,6 +154,8 @@ class CommandCover:
                 if not is_in(forms):
                     why = f"{forms[0]} is outside of where the session works"
                     return Uncovered(why, forms[0])
+                if word in removed and self.command.place.is_own_folder(forms):
+                    return Uncovered(f"it removes {forms[0]}, where the session works", forms[0])
         return None
 
     def _uncovered_redirects(

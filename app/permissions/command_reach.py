@@ -13,7 +13,7 @@ from app.permissions.commands import names_files, paths_of
 from app.permissions.inner_scripts import scripts_of
 from app.permissions.placed_command import Folders, PlacedCommand, behind_wrappers, placed_command
 from app.permissions.rules import Rule, Rules
-from app.permissions.runners import base_name, inner_commands
+from app.permissions.runners import base_name, inner_commands, with_input
 from app.permissions.shell import Command, Redirect
 from app.permissions.shell_words import Word
 
@@ -91,7 +91,7 @@ class _Reaching:
         for text in {command.source, behind_wrappers(command)[1]}:
             if text and (rule := self.rules.command(self.behavior, text)):
                 yield Reach(rule, is_certain=True)
-        for words in inner_commands(command.words):
+        for words in inner_commands(with_input(command.words)):
             for text, is_whole in _forms(words):
                 if rule := self.rules.command(self.behavior, text):
                     yield Reach(rule, is_certain=True)

@@ -19,6 +19,11 @@ class CommandPattern:
         return [one_blank(piece) for piece in self._body.split("*")]
 
     @cached_property
+    def _start(self) -> str | None:
+        """How commands begin of a prefix without inner stars, with the blank before what follows."""
+        return f"{self._pieces[0]} " if self.is_prefix and len(self._pieces) == 1 else None
+
+    @cached_property
     def _body(self) -> str:
         for end in (":*", " *"):
             if self.text.endswith(end) and len(self.text) > len(end):
@@ -47,6 +52,8 @@ class CommandPattern:
         if self.is_exact:
             return command == self.text
         plain = one_blank(command)
+        if self._start is not None:
+            return plain.startswith(self._start) or plain == self._start[:-1]
         if _covers(self._pieces, plain):
             return True
         if not self.is_prefix:

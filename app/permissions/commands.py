@@ -94,8 +94,16 @@ _GIT_READS = frozenset(
 _GIT_ACTS = re.compile(r"--(ou|ext|textc).*|-O.*")
 _FILE_COMMANDS = frozenset(["mkdir", "touch", "mv", "cp", "rm", "rmdir"])
 _NAME_FILES = _FILE_COMMANDS | set(_FREE_OPTIONS) | {"sort", "find", "sed", "uniq"}
-_INTO = re.compile(r"-[a-zA-Z]*?t(.+)")
-"""An option of `cp` and `mv` that names the folder they put things in: `-tfolder`."""
+_GLUED: Mapping[str, str] = {
+    **dict.fromkeys(["cp", "mv"], "t"),
+    **dict.fromkeys(["grep", "egrep", "fgrep", "sed"], "f"),
+    **dict.fromkeys(["du", "diff"], "X"),
+    "date": "fr",
+    "touch": "r",
+}
+"""Options whose value is a path, which may stand behind the letter: `cp -tfolder`."""
+_NAMES_PART = re.compile(r"[=@:]([^=@:]*/.*)", re.DOTALL)
+"""A path behind something else: `if=a/b`, `@a/b`, `HEAD:a/b`."""
 DURATION = re.compile(r"\d+(\.\d+)?[smhd]?")
 
 Texts = Sequence[str]
@@ -135,25 +143,46 @@ def paths_of(words: Sequence[Word]) -> list[Word]:
     if name in ("echo", "true", "false", "sleep", ":", "tr", "seq", "uname", "which"):
         return []
     given = list(words[1:])
-    skipped = _PATTERN_FIRST.get(name or "", 0)
+    skipped, elsewhere = _PATTERN_FIRST.get(name or "", (0, _NEVER))
+    if skipped and any(elsewhere.fullmatch(word.text or "") for word in given):
+        skipped = 0
     if name == "find":
         given = _find_roots(given)
     found: list[Word] = []
     for word in given:
-        text = word.text
-        if text is None:
+        if word.text is None:
             found.append(word)
-        elif not text.startswith("-") or text == "-":
-            if skipped:
-                skipped -= 1
-            elif text != "-":
-                found.append(word)
-        elif name in ("cp", "mv") and (glued := _INTO.fullmatch(text)):
-            found.append(Word(text, glued[1], has_glob=word.has_glob))
-        elif "/" in text or "=" in text:
-            start = text.index("=") + 1 if "=" in text else text.index("/")
-            found.append(Word(text, text[start:], has_glob=word.has_glob))
+        elif word.text.startswith("-") and word.text != "-":
+            found += _paths_of_option(name or "", word, word.text)
+        elif skipped:
+            skipped -= 1
+        elif word.text != "-":
+            found.append(word)
+            if "/" in word.text and (part := _NAMES_PART.search(word.text)):
+                found.append(Word(word.source, part[1], has_glob=word.has_glob))
     return found
+
+
+def _paths_of_option(name: str, word: Word, text: str) -> Sequence[Word]:
+    """Give the path that stands in an option, if there may be one."""
+    glued = re.fullmatch(f"-[a-zA-Z]*?[{_GLUED[name]}](.+)", text) if name in _GLUED else None
+    if glued:
+        return [Word(text, glued[1], has_glob=word.has_glob)]
+    if "/" not in text and "=" not in text:
+        return ()
+    start = text.index("=") + 1 if "=" in text else text.index("/")
+    return [Word(text, text[start:], has_glob=word.has_glob)]
+
+
+def removed_by(words: Sequence[Word]) -> Sequence[Word]:
+    """Give the words of a command that name what is not there afterwards."""
+    words = behind_timeout(words)
+    name = words[0].text if words else None
+    if name not in ("rm", "rmdir", "mv"):
+        return ()
+    paths = paths_of(words)
+    has_folder = any((word.text or "").startswith(("-t", "--t")) for word in words)
+    return paths if name != "mv" or has_folder else paths[:-1]
 
 
 def destination(command: Sequence[Word], home: str) -> str | None:
@@ -233,7 +262,7 @@ def _is_date(given: Texts) -> bool:
 
 
 def _is_uniq(given: Texts) -> bool:
-    return sum(not text.startswith("-") for text in given) <= 1
+    return sum(not text.startswith("-") or text == "-" for text in given) <= 1
 
 
 def _is_printf(given: Texts) -> bool:
@@ -242,15 +271,14 @@ def _is_printf(given: Texts) -> bool:
 
 def _find_roots(given: Sequence[Word]) -> list[Word]:
     roots: list[Word] = []
+    before = ""
     for word in given:
-        if (
-            word.text is not None
-            and word.text.startswith(("-", "(", "!"))
-            and word.text not in ("-L", "-P", "-H")
-        ):
+        is_option = re.fullmatch(r"-([LPHD]|O\d)", word.text or "") or before == "-D"
+        before = word.text or ""
+        if not is_option and word.text is not None and word.text.startswith(("-", "(", "!")):
             break
         roots.append(word)
-    tested = [b for a, b in pairwise(given) if (a.text or "").startswith(("-newer", "-samefile"))]
+    tested = [b for a, b in pairwise(given) if re.match(r"-([ac]?newer|samefile)", a.text or "")]
     return [word for word in roots if not word.is_flag] + tested
 
 
@@ -263,11 +291,12 @@ _JUDGES: Mapping[str, Callable[[Texts], bool]] = {
     "uniq": _is_uniq,
     "printf": _is_printf,
 }
-_PATTERN_FIRST: Mapping[str, int] = {
-    "grep": 1,
-    "egrep": 1,
-    "fgrep": 1,
-    "jq": 1,
-    "sed": 1,
-    "printf": 9999,
+_NEVER = re.compile(r"(?!)")
+_GREP = (1, re.compile(r"-[a-zA-Z0-9]*[ef].*|--(reg.*|file(=.*)?)"))
+_PATTERN_FIRST: Mapping[str, tuple[int, re.Pattern[str]]] = {
+    **dict.fromkeys(["grep", "egrep", "fgrep"], _GREP),
+    "jq": (1, re.compile(r"-[a-zA-Z]*[fL].*|--(from-file|library-path)(=.*)?")),
+    "sed": (1, re.compile(r"-[a-zA-Z]*[ef].*|--(exp|fil).*")),
+    "printf": (9999, _NEVER),
 }
+"""How many words stand before the files, and an option that says that none does."""

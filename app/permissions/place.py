@@ -62,6 +62,10 @@ class Place:
         """Say whether a path lies where a run works."""
         return _is_in(forms, (self.root, *self.extra))
 
+    def is_own_folder(self, forms: Iterable[str]) -> bool:
+        """Say whether a path is one of the folders themselves in which a run works."""
+        return not {self.root, self.home, *self.extra}.isdisjoint(forms)
+
     def is_readable(self, forms: Iterable[str]) -> bool:
         """Say whether a path lies in one of the session's folders."""
         return _is_in(forms, (self.root, self.home, *self.extra, *self.readable))

@@ -211,7 +211,7 @@ def host_of(url: object) -> str | None:
         host = parts.hostname
     except ValueError:
         return None
-    if parts.scheme not in ("http", "https") or not host or "%" in host:
+    if parts.scheme not in ("http", "https") or not host or not host.isascii() or "%" in host:
         return None
     return host.rstrip(".").lower() or None
 

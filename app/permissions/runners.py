@@ -10,8 +10,27 @@ from app.permissions.shell_words import Word
 _ASSIGNS = re.compile(r"\w+=")
 _MAX_INNER = 100
 SHELLS = frozenset(
-    ["sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash", "busybox", "toybox"]
+    [
+        "sh",
+        "bash",
+        "dash",
+        "zsh",
+        "ksh",
+        "mksh",
+        "lksh",
+        "rksh",
+        "ash",
+        "fish",
+        "rbash",
+        "csh",
+        "tcsh",
+        "yash",
+        "posh",
+        "busybox",
+        "toybox",
+    ]
 )
+_VERSION = re.compile(r"-?\d[\d.]*$")
 _RUN_WORDS = frozenset(["eval", "source", ".", "trap", "alias", "find", "ssh"])
 _TAKE_OPERAND = frozenset(
     [
@@ -30,8 +49,14 @@ _TAKE_OPERAND = frozenset(
     ]
 )
 """Runners that take a word before the command."""
-_LOADER = "ld-linux"
-"""How the name of the dynamic loader begins, which runs the program that it is given."""
+_LOADERS = ("ld-linux", "ld-musl", "ld.so")
+"""How the names of dynamic loaders begin, which run the program that they are given."""
+_REPLACES = re.compile(r"(?:-[a-zA-Z0-9]*?([Ii])|-(J)|--replace(?:=|$))(.*)", re.DOTALL)
+"""An option by which `xargs` puts what it reads into the words of its command: where a mark stands."""
+_XARGS_VALUE = re.compile(
+    r"-[0rtxpo]*[adEILnPsJRS]|--(arg-file|delimiter|max-(args|procs|chars)|process-slot-var)"
+)
+"""An option of `xargs` whose value is the next word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +173,78 @@ _RUNNERS = frozenset(
 )
 
 
+def is_shell(name: str | None) -> bool:
+    """Say whether a program of this name is a shell: `bash`, `zsh-5.9`."""
+    return name is not None and _VERSION.sub("", name) in SHELLS
+
+
+def puts_input_in(words: Sequence[Word]) -> bool:
+    """Say whether `xargs` puts what it reads in the middle of the command that it runs."""
+    return _mark(words) is not None
+
+
+def with_input(words: Sequence[Word]) -> Sequence[Word]:
+    """Give the words of a command with those unknown that `xargs` makes of what it reads."""
+    start = _xargs(words)
+    if start is None or start + _command_of_xargs(words[start:]) >= len(words):
+        return words
+    found = _mark(words)
+    if found is None:
+        return (*words, Word("", None))
+    mark, behind = found
+    return (
+        *words[:behind],
+        *(
+            Word(word.source, None, start=word.text.partition(mark)[0] if mark else "")
+            if word.text is not None and mark in word.text
+            else word
+            for word in words[behind:]
+        ),
+    )
+
+
+def _xargs(words: Sequence[Word]) -> int | None:
+    for at, word in enumerate(words):
+        if word.text is not None and word.text.endswith("xargs") and base_name(word) == "xargs":
+            return at
+    return None
+
+
+def _mark(words: Sequence[Word]) -> tuple[str, int] | None:
+    """Give what `xargs` replaces, and where the words begin that it does so in. Empty: nobody knows."""
+    start = _xargs(words)
+    if start is None:
+        return None
+    command = start + _command_of_xargs(words[start:])
+    for at in range(start + 1, command):
+        option = _REPLACES.fullmatch(words[at].text or "")
+        if option is None:
+            continue
+        if option[3]:
+            return option[3], command
+        if option[1] == "I" or option[2]:
+            return (words[at + 1].text or "" if at + 1 < len(words) else ""), command
+        return "{}", command
+    return None
+
+
+def _command_of_xargs(words: Sequence[Word]) -> int:
+    """Give where the command begins that `xargs` runs; the number of words if there is none."""
+    at = 1
+    while at < len(words):
+        text = words[at].text or words[at].start
+        if text == "--":
+            return at + 1
+        if not text.startswith("-"):
+            return at
+        at += 2 if _XARGS_VALUE.fullmatch(text) else 1
+    return len(words)
+
+
 def runs_anything(name: str) -> bool:
     """Say whether what a program does is what it is told to run: a rule for it is one for all."""
-    return name.rpartition("/")[2] in _RUNNERS | SHELLS | _RUN_WORDS
+    name = name.rpartition("/")[2]
+    return name in _RUNNERS | _RUN_WORDS or is_shell(name)
 
 
 def unwrapped(words: Sequence[Word]) -> tuple[Sequence[Word], bool]:
@@ -199,8 +293,10 @@ def inner_commands(words: Sequence[Word]) -> list[Sequence[Word]]:
 def _starts(words: Sequence[Word]) -> list[int]:
     """Give where the command may begin that a command runs."""
     name = base_name(words[0]) if words else None
-    if name not in _RUNNERS and not (name or "").startswith(_LOADER):
+    if name not in _RUNNERS and not (name or "").startswith(_LOADERS):
         return []
+    if name == "xargs":
+        return [start for start in [_command_of_xargs(words)] if start < len(words)]
     starts = [
         index
         for index, word in enumerate(words[: _MAX_INNER + 1])

@@ -8,7 +8,7 @@ functions); words whose value only the shell knows have no `text`.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import tree_sitter_bash
@@ -29,7 +29,6 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _FOREIGN = re.compile(r"[^\x00-\x7f]")
 """What the parser does not get to see: its scanner (0.25.1) calls `isalpha` with any code point, and
 reads beyond a table. To the shell they are letters of words, like the one that stands for them."""
-_HIDES = frozenset({"word", "regex", "string_content", "extglob_pattern"})
 _RUNS = re.compile(r"(?<!\\)(?:\\\\)*(?:`|[$<>]\()")
 """What begins a substitution, behind an even number of backslashes."""
 _BLANK = re.compile(rb"[ \t\n]*")
@@ -144,12 +143,12 @@ def _statement(node: Node, draft: _Draft, *, depth: int, reads_stdin: bool) -> N
         case "test_command":
             _test(node, draft)
             _inside(node, draft, depth)
-        case "declaration_command" | "unset_command":
-            draft.is_broken = draft.is_broken or _is_computed(node, draft)
-            _inside(node, draft, depth)
         case "variable_assignment":
             draft.unclear("an assignment")
+            draft.commands.append(Command((), "", (_assignment(node, draft.text),)))
             _inside(node, draft, depth)
+        case "file_redirect":  # of no command: $(<f)
+            draft.redirects += _redirect(node, draft, depth)
         case "pipeline":
             for index, child in enumerate(node.children):
                 piped = reads_stdin or index > 0
@@ -161,7 +160,8 @@ def _statement(node: Node, draft: _Draft, *, depth: int, reads_stdin: bool) -> N
 def _mark(node: Node, draft: _Draft) -> None:
     """Note what kind of node it is, if that matters."""
     kind = node.type
-    if node.is_missing or kind == "ERROR" or (kind in _HIDES and _hides(node, draft)):
+    judge = _JUDGES.get(kind)
+    if node.is_missing or kind == "ERROR" or (judge is not None and judge(node, draft)):
         draft.is_broken = True
     elif kind not in (PLAIN if node.is_named else PLAIN_TOKENS):
         draft.unclear(NAMES.get(kind, f"the construct {kind.strip() or kind!r}"))
@@ -170,6 +170,11 @@ def _mark(node: Node, draft: _Draft) -> None:
 def _hides(node: Node, draft: _Draft) -> bool:
     """Say whether the grammar takes for a mere word what the shell runs: ${x:-`rm z`}."""
     return not node.child_count and _RUNS.search(written(node, draft.text)) is not None
+
+
+def _escapes(node: Node, draft: _Draft) -> bool:
+    r"""Say whether backticks hold what is taken apart a second time: `echo \\`rm z\\``."""
+    return re.match(r"`.*\\[$`\\]", written(node, draft.text), re.DOTALL) is not None
 
 
 def _inside(node: Node, draft: _Draft, depth: int, *, reads_stdin: bool = False) -> None:
@@ -294,8 +299,20 @@ def _heredoc(node: Node, draft: _Draft, depth: int) -> Iterator[Redirect]:
                 _check(part, draft, depth + 1)
         elif child.type not in ("file_redirect", "heredoc_start", "heredoc_end"):
             _check(child, draft, depth + 1)
+        if child.type == "heredoc_body" and not is_quoted and _is_unseen(child, draft):
+            draft.is_broken = True
     if not is_quoted:
         draft.unclear("a heredoc without quotes")
+
+
+def _is_unseen(body: Node, draft: _Draft) -> bool:
+    """Say whether the grammar found less of what the shell runs in a heredoc than there is."""
+    end, between = body.start_byte, ""
+    for part in body.children:
+        if part.type != "heredoc_content":
+            between += draft.text[end : part.start_byte] + "\0"
+            end = part.end_byte
+    return _RUNS.search(between + draft.text[end : body.end_byte]) is not None
 
 
 def _test(node: Node, draft: _Draft) -> None:
@@ -308,6 +325,14 @@ def _test(node: Node, draft: _Draft) -> None:
 def _is_computed(node: Node, draft: _Draft) -> bool:
     """Say whether a name in quotes holds what the shell runs: unset 'a[$(…)]'."""
     return COMPUTED.search(written(node, draft.text)) is not None
+
+
+_JUDGES: Mapping[str, Callable[[Node, _Draft], bool]] = {
+    **dict.fromkeys(["word", "regex", "string_content", "extglob_pattern"], _hides),
+    **dict.fromkeys(["declaration_command", "unset_command"], _is_computed),
+    "command_substitution": _escapes,
+}
+"""Kinds of nodes that may hold what the grammar does not see."""
 
 
 def _assignment(node: Node, text: str) -> tuple[str, Word]:

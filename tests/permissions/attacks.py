@@ -100,22 +100,51 @@ STILL_RM = bars(
     "a[0]=1 rm z|rm${IFS}z|rm z &|rm z;|rm --help|:; rm z|ls ¦& rm z|case x in x) rm z;; esac|"
     "select x in a; do rm z; done|until rm z; do :; done|function x() { rm z; }; x|f() ( rm z ); f|"
     '[[ $(rm z) ]]|(( a[$(rm z)] ))|echo $((`rm z`))|echo ${x:-$(rm z)}|cat <<< "$(rm z)"|echo >(rm z)|'
-    "for ((i=$(rm z);;)); do :; done|if :; then :; elif rm z; then :; fi|{ rm z; } > x|rm\tz|rm z '|rm z )"
+    "for ((i=$(rm z);;)); do :; done|if :; then :; elif rm z; then :; fi|{ rm z; } > x|rm\tz|rm z '|rm z )|"
+    "trap -- 'rm z' EXIT|eval -- rm z|env --split='rm z'|env -iS 'rm z'|bash -eo pipefail -c 'rm z'|"
+    "bash -c -o pipefail 'rm z'|bash -co pipefail 'rm z'|bash -euo pipefail -xc 'rm z'|"
+    "su root '-crm z'|su -c'rm z'|script -qc'rm z' x|flock f -c'rm z'|su --comm='rm z'|"
+    "su --session-command 'rm z'|runuser --session-command='rm z'|watch 'rm;ls'|watch 'rm<z'|"
+    "parallel 'rm;ls'|tmux new -d 'rm z'|find . -exec env sh -c 'rm z' ;|fish --command='rm z'|"
+    "fish -C 'rm z' x|csh -c 'rm z'|bash-5.2 -c 'rm z'|/lib/ld-musl-x86_64.so.1 /bin/rm z|"
+    "PS4='$(rm z)'; set -x; ls|PROMPT_COMMAND='rm z'; bash -i|export PS4='$(rm z)'; bash -xc ls|"
+    "declare -x PROMPT_COMMAND='rm z'|env PS4='$(rm z)' bash -x f|PROMPT_COMMAND[0]='rm z'; bash -i|"
+    "env BASH_FUNC_ls%%='() { rm z; }' bash -c ls|echo z ¦ xargs -IX sh -c 'rm X'|"
+    "xargs -n 1 -P 4 env rm"
 )
-HIDDEN_RM = bars(
-    "x=rm; $x z|${x:-rm} z|r${x}m z|{rm,z}|{r,}m z|$'\\x72m' z|$\"rm\" z|[r]m z|r* z|! ! rm z|"
-    "time ! rm z|coproc x { rm z; }|bash -s <<< 'rm z'|bash <(echo rm z)|bash -c $'rm z'|"
-    "sh -c '\"$@\"' _ rm z|sh -c '$0 z' rm|echo cm0geg== ¦ base64 -d ¦ sh|echo rm z ¦ bash -|"
-    "printf 'rm z' ¦ xargs -I{} sh -c {}|. <(echo rm z)|source /dev/stdin <<< 'rm z'|"
-    "echo ${x:-`rm z`}|echo ${x/`rm z`/y}|let 'a[$(rm z)]'|test -v 'a[$(rm z)]'|printf -v 'a[$(rm z)]' x|"
-    "read 'a[$(rm z)]'|unset 'a[$(rm z)]'|hash -p /bin/rm y; y z|mapfile -C 'rm z' -c 1 x|"
-    "complete -C 'rm z' x|bind -x '\"a\": rm z'|fc -s rm|history -s 'rm z'|BASH_ENV=<(echo rm z) bash -c :|"
-    'sudo $X z|xargs $X|eval $X|alias $X|trap "$X" EXIT|find . -exec sh -c {} ;'
-)
-NOT_RM = bars(
-    "echo rm z|printf 'rm z'|rmdir z|rm_z|npm rm z|git rm z|ls rm|cat 'rm z'|ls # rm z|RM z|ls 'rm z' z|"
-    "alias x=ls|trap 'ls' EXIT|bash -c 'ls rm'|bash rm|env A=rm ls|test rm = z|read x|printf -v x rm"
-)
+HIDDEN_RM = [
+    *bars(
+        "x=rm; $x z|${x:-rm} z|r${x}m z|{rm,z}|{r,}m z|$'\\x72m' z|$\"rm\" z|[r]m z|r* z|! ! rm z|"
+        "time ! rm z|coproc x { rm z; }|bash -s <<< 'rm z'|bash <(echo rm z)|bash -c $'rm z'|"
+        "sh -c '\"$@\"' _ rm z|sh -c '$0 z' rm|echo cm0geg== ¦ base64 -d ¦ sh|echo rm z ¦ bash -|"
+        "printf 'rm z' ¦ xargs -I{} sh -c {}|. <(echo rm z)|source /dev/stdin <<< 'rm z'|"
+        "echo ${x:-`rm z`}|echo ${x/`rm z`/y}|let 'a[$(rm z)]'|test -v 'a[$(rm z)]'|printf -v 'a[$(rm z)]' x|"
+        "read 'a[$(rm z)]'|unset 'a[$(rm z)]'|hash -p /bin/rm y; y z|mapfile -C 'rm z' -c 1 x|"
+        "complete -C 'rm z' x|bind -x '\"a\": rm z'|fc -s rm|history -s 'rm z'|BASH_ENV=<(echo rm z) bash -c :|"
+        'sudo $X z|xargs $X|eval $X|alias $X|trap "$X" EXIT|find . -exec sh -c {} ;|'
+        "env -S 'rm\\_z'|echo rm z ¦ parallel|echo rm z ¦ xargs env|echo rm ¦ xargs -I{} {} z|"
+        "echo rm z ¦ xargs -I% sh -c %|echo rm z ¦ xargs -n2 sudo|echo rm ¦ xargs -i env {} z|"
+        "source -- /dev/stdin <<< 'rm z'|bash //dev/stdin|bash ../dev/stdin|bash x/../../dev/./stdin|sh -- -|"
+        "cd /dev; bash stdin <<< 'rm z'|echo rm z ¦ tee >(bash)|echo rm z > >(bash)|f() { bash; }; echo rm z ¦ f|"
+        "{ bash; } < <(echo rm z)|export BASH_ENV=/dev/stdin|at now <<< 'rm z'|echo 'rm z' ¦ at now|"
+        "echo `echo \\`rm z\\``"
+    ),
+    "cat <<EOF\n`rm z`\nEOF",
+    "cat <<-EOF\n\t$(rm z)\n\tEOF",
+    "cat <<EOF\n$(ls) `rm z`\nEOF",
+]
+HIDDEN_PUSH = bars("echo push x ¦ xargs git|echo push ¦ xargs -I{} git {} x|xargs git $X")
+"""Commands of which nobody can say whether they are `git push`."""
+NOT_RM = [
+    *bars(
+        "echo rm z|printf 'rm z'|rmdir z|rm_z|npm rm z|git rm z|ls rm|cat 'rm z'|ls # rm z|RM z|ls 'rm z' z|"
+        "alias x=ls|trap 'ls' EXIT|bash -c 'ls rm'|bash rm|env A=rm ls|test rm = z|read x|printf -v x rm|"
+        "trap - EXIT|bash --version|bash -eo pipefail x.sh|env -i A=1 ls|ls ¦ xargs|ls ¦ xargs -n 1 echo|"
+        "ls ¦ xargs -I{} cp {} x|ls ¦ xargs grep -i rm|xargs -0 -n1 ls < f|PS1=x; ls|watch ls"
+    ),
+    "cat <<'EOF'\n`rm z`\nEOF",
+    "cat <<EOF\n\\`rm z\\` $(ls)\nEOF",
+]
 HOOK_WRITES = bars(
     "if true; then ls; fi > .git/hooks/pre-commit|! ls > .git/config|cd .git && if true; then ls; fi > config|"
     "if true; then echo x; fi > .bashrc|cd .git; echo x > config|cd .git && touch x|cd .claude; rm x|"
@@ -127,7 +156,11 @@ HOOK_WRITES = bars(
 SECRET_READS = bars(
     "bash -c 'cd secret && cat s'|bash -c '{ cat; } < secret/s'|if true; then cat; fi < secret/s|"
     "cd secret; if true; then cat; fi < s|cat 'secret'/s|cat -- secret/s|cat --x=secret/s|"
-    "cd -P secret && cat s|command cd secret && cat s|cd sub; cat ../secret/s|cd secret/.. && cat secret/s"
+    "cd -P secret && cat s|command cd secret && cat s|cd sub; cat ../secret/s|cd secret/.. && cat secret/s|"
+    "grep -e. secret/s|grep --regexp=. secret/s|grep -re. secret|grep -f secret/s x|grep -fsecret/s x|"
+    "sed -n -ep secret/s|sed -nf secret/s x|jq -f secret/s|jq -nf secret/s|date -fsecret/s|diff -Xsecret/s a b|"
+    "find -O3 secret|find -D tree secret|dd if=secret/s|curl -d @secret/s x|git show HEAD:secret/s|"
+    'echo $(<secret/s)|echo "$(< secret/s)"|export X=$(<secret/s)|x=$(<secret/s)'
 )
 HIDDEN_READS = bars(
     "pushd secret; cat s|cd $X && cat s|cat secre[t]/s|cat secre[^x]/s|cat secre[[:alpha:]]/s|cat s[e-f]cret/s|cat < $(echo secret/s)|cat {secret,x}/s|eval $X; cat s"

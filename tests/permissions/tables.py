@@ -114,6 +114,9 @@ MATRIX: Sequence[tuple[str, Sequence[Call]]] = [
             "ls ../..",
             "cat < /etc/x",
             "cd /etc; cat x",
+            *bars("grep -e. /etc/x|grep --regexp=. /etc/x|grep -re. /etc|grep -f /etc/x a"),
+            *bars("jq -f /etc/x|jq -nf /etc/x|sed -n 1p /etc/x|find -O3 /etc|find -D tree /etc"),
+            *bars("find . -cnewer /etc/x|jq -L /etc . f"),
             "cd - && cat f",
         ),
     ),
@@ -122,7 +125,8 @@ MATRIX: Sequence[tuple[str, Sequence[Call]]] = [
         each(
             *bars("mkdir d|touch f|mv a b|cp a b|rm z|rm -rf d|rmdir d|sed -i s/a/b/ f"),
             *bars(
-                "echo x > f|echo x >> sub/f|ls; rm c|mkdir d && ls|cp *.py sub|rm -rf *|rm sub/*|cp -t sub a|cp -tsub a|cp a */config"
+                "echo x > f|echo x >> sub/f|ls; rm c|mkdir d && ls|cp *.py sub|rm -rf *|rm sub/*|cp -t sub a|cp -tsub a|cp a */config|"
+                "cp -r sub/. .|mv sub/a .|mv a ./|touch ."
             ),
             "ls\nrm c",
             "cat > f <<'EOF'\nx\nEOF",
@@ -144,7 +148,13 @@ MATRIX: Sequence[tuple[str, Sequence[Call]]] = [
             *bars("bash -c ls|xargs ls|nohup ls|time ls|mkdir d && python3 x|(ls)|ls &|`ls`"),
             *bars("echo $(ls)|for f in a; do ls; done|find . -delete|FOO=1 ls|PATH=. ls|X=1; ls"),
             *bars(
-                "find . -exec rm {} ;|sort -o x f|sed -n 's/a/b/w x' f|sed -i 's/a/b/e' f|uniq a b"
+                "find . -exec rm {} ;|sort -o x f|sed -n 's/a/b/w x' f|sed -i 's/a/b/e' f|uniq a b|uniq - b"
+            ),
+            *bars(
+                "rm -r ../workspace|rm -rf /workspace/|rm -rf .|rm -rf sub/..|rmdir /tmp|cd sub; rm -r ..|rm -r a ."
+            ),
+            *bars(
+                "mv ../workspace x|mv /tmp x|mv -t x . a|mv --target-directory=x a .|cd ..; rm -rf workspace"
             ),
             *bars("git -c core.pager=x log|git log --output=x|date -s 1|printf -v X a|ls <(rm x)"),
             *bars("cat <<< x|cat $X|echo $X|{ ls; }|f() { ls; }|export X=1|test -v 'a[$(rm)]'"),
@@ -238,6 +248,7 @@ ALLOW: Sequence[tuple[str, Sequence[Call], Sequence[Call]]] = [
                 "https://example.com:8080/x",
                 "https://EXAMPLE.com/",
                 "https://user@example.com/x",
+                "https://evil.org:443@example.com./x",
             )
         ],
         [
@@ -249,6 +260,11 @@ ALLOW: Sequence[tuple[str, Sequence[Call], Sequence[Call]]] = [
                 "https://example.com@evil.org",
                 "https://evil.org\\@example.com",
                 "ftp://example.com",
+                "https://ｅxample.com",
+                "https://example。com",
+                "https://example%2ecom",
+                "https://[::ffff:1.2.3.4]",
+                "https:example.com",
                 "",
             )
         ],
@@ -321,7 +337,10 @@ DENY: Sequence[tuple[str, Sequence[str], Sequence[Call], Sequence[Call]]] = [
         ["WebFetch"],
         [
             ("WebFetch", {"url": url})
-            for url in ("https://example.com/x", "https://a\\@example.com")
+            for url in (
+                *("https://example.com/x", "https://a\\@example.com", "https://example.com."),
+                *("https://ＥXAMPLE.com", "https://example。com", "https://ex%61mple.com"),
+            )
         ],
         [("WebFetch", {"url": "https://sub.example.com"})],
     ),

@@ -2,11 +2,14 @@
 
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.permissions.rules import host_of
 from app.permissions.shell import parse_shell
 from tests.permissions.tables import ALLOW, DENY, MATRIX, MODES, Call, bash, decided, letter
 
@@ -174,3 +177,22 @@ def test_no_input_of_any_tool_breaks_a_decision(text: str) -> None:
             call = (tool, {key: given_value})
             assert letter(decided(call)) in "D?A"
             assert letter(decided(call, **rules)) in "D?A"  # type: ignore[arg-type]  # options
+
+
+AUTHORITIES = st.lists(
+    st.sampled_from(["example.com", "evil.org", "a", ".", "@", ":", "80", "/", "?", "#", "\\"])
+    | st.sampled_from(
+        ["[::1]", "%40", "%2e", "é", "。", "ß", "xn--", "_", "-", "*", " ", ";", "&"]
+    ),
+    min_size=1,
+    max_size=6,
+).map("".join)
+
+
+@pytest.mark.requirement("permissions:rules")
+@given(st.sampled_from(["https://", "http://", "HTTPS://", "https:/", "//", ""]), AUTHORITIES)
+def test_the_host_that_is_decided_about_is_the_one_that_is_asked(start: str, rest: str) -> None:
+    decided_about = host_of(start + rest)
+    with suppress(httpx.InvalidURL):
+        asked = httpx.URL(start + rest).raw_host.decode().rstrip(".").lower()
+        assert decided_about is None or not asked or decided_about == asked.strip("[]")

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from tests.permissions.attacks import (
+    HIDDEN_PUSH,
     HIDDEN_READS,
     HIDDEN_RM,
     HOOK_WRITES,
@@ -122,6 +123,13 @@ def test_a_deny_rule_reaches_a_command_however_it_is_run(mode: str) -> None:
     assert letters(HIDDEN_RM, permission_mode=mode, **rules) == dict.fromkeys(HIDDEN_RM, unsure)
     if mode != "plan":
         assert letters(NOT_RM, permission_mode=mode, **rules) == dict.fromkeys(NOT_RM, "A")
+
+
+@pytest.mark.requirement("permissions:rules")
+def test_what_xargs_reads_may_be_what_a_deny_rule_forbids() -> None:
+    rules = {"allowed_tools": ["Bash"], "disallowed_tools": ["Bash(git push *)"]}
+    assert letters(HIDDEN_PUSH, **rules) == dict.fromkeys(HIDDEN_PUSH, "?")
+    assert letters(["ls | xargs git add"], **rules) == {"ls | xargs git add": "A"}
 
 
 @pytest.mark.requirement("permissions:rules")
