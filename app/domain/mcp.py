@@ -142,3 +142,7 @@ class Elicitation:
 
     action: Literal["accept", "decline", "cancel"]
     content: Mapping[str, Any] | None = None
+
+
+NOBODY = Elicitation("cancel")
+"""What is told where nobody answered."""

@@ -19,7 +19,7 @@ from mcp.client.session import ClientRequestContext
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from app.domain.mcp import ServerState, tool_name
+from app.domain.mcp import NOBODY, ServerState, tool_name
 from app.domain.text import printable
 from app.domain.tools import ToolCall
 from app.errors import ToolFailed
@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _NO_CALL = ToolCall("", "", {})
+MAX_QUESTIONS = 20
+"""Of a server, in one call; it is told that nobody answers those beyond."""
 _RELIST_AFTER_S = 1.0
 """Between two listings of a server that changes its list again and again."""
 _CLOSE_WITHIN_S = 3.0
@@ -46,6 +48,20 @@ _LISTED = frozenset(
         "notifications/resources/list_changed",
     }
 )
+
+
+@dataclass(slots=True, eq=False)
+class _UnderWay:
+    """A request that waits for its answer."""
+
+    call: ToolCall
+    limit: asyncio.Timeout
+    questions: int = 0
+    """How many the server has asked in it."""
+    unanswered: int = 0
+    """How many of them are still to be answered: meanwhile its time stands still."""
+    has_nobody: bool = False
+    """Whether one found nobody to answer it: then no other is asked."""
 
 
 @dataclass(slots=True)
@@ -75,8 +91,10 @@ class Connection:
     _lost: asyncio.Event = field(default_factory=asyncio.Event)
     _stale: asyncio.Event = field(default_factory=asyncio.Event)
     _is_closing: bool = False
-    _calls: list[tuple[ToolCall, asyncio.Timeout]] = field(default_factory=list)
-    """Under way, oldest first."""
+    _calls: list[_UnderWay] = field(default_factory=list)
+    """Oldest first."""
+    _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """A call has one question open: another one takes the first back."""
 
     def begin(self) -> None:
         """Begin to connect, if it is not connected and not on its way."""
@@ -149,7 +167,7 @@ class Connection:
     @contextmanager
     def _noted(self, limit: asyncio.Timeout) -> Iterator[None]:
         """Know the call for which the server may ask something."""
-        entry = (CALL.get(_NO_CALL), limit)
+        entry = _UnderWay(CALL.get(_NO_CALL), limit)
         self._calls.append(entry)
         try:
             yield
@@ -162,17 +180,25 @@ class Connection:
         """Put what the server asks to somebody; the call's time stands still meanwhile."""
         del context
         # The protocol does not say for which call it is asked; with several, it is the oldest.
-        call, limit = next((e for e in self._calls if e[0] is not _NO_CALL), (_NO_CALL, None))
-        asked = elicited(params, self.name, can_repeat=self._can_repeat(call))
-        if asked is None or limit is None or self.ask is None:
+        at = next((each for each in self._calls if each.call is not _NO_CALL), None)
+        if at is None or self.ask is None or at.questions >= MAX_QUESTIONS:
             return types.ElicitResult(action="cancel")
-        limit.reschedule(None)
+        at.questions += 1
+        asked = elicited(params, self.name, can_repeat=self._can_repeat(at.call))
+        if asked is None:
+            return types.ElicitResult(action="cancel")
+        at.unanswered += 1
+        at.limit.reschedule(None)
         try:
-            return elicit_result(await self.ask(call, asked))
+            async with self._asking:
+                answer = NOBODY if at.has_nobody else await self.ask(at.call, asked)
+            at.has_nobody = answer is NOBODY
+            return elicit_result(answer)
         finally:
-            if not limit.expired():
+            at.unanswered -= 1
+            if not at.unanswered and not at.limit.expired():
                 with suppress(RuntimeError):  # the call is over
-                    limit.reschedule(asyncio.get_running_loop().time() + self.call_s)
+                    at.limit.reschedule(asyncio.get_running_loop().time() + self.call_s)
 
     def _can_repeat(self, call: ToolCall) -> bool:
         return any(

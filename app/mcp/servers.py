@@ -214,7 +214,7 @@ class Servers:
                 offer.tools_hash if offer and is_there else None,
                 offer.withheld if offer and is_there else {},
                 listing.server if is_there else {},
-                tuple(tool_name(name, p.name) for p in listing.prompts) if is_there else (),
+                _prompt_names(name, listing.prompts) if is_there else (),
                 len(listing.resources) if is_there else 0,
                 {tool.name: tool.tokens for tool in offer.tools} if offer and is_there else {},
             )
@@ -320,6 +320,11 @@ def given_to(prompt: ListedPrompt, arguments: str) -> dict[str, str]:
     count = len(prompt.arguments)
     words = arguments.split(maxsplit=max(count - 1, 0)) if count else []
     return dict(zip(prompt.arguments, words, strict=False))
+
+
+def _prompt_names(server: str, prompts: Sequence[ListedPrompt]) -> tuple[str, ...]:
+    """Give each name once: of prompts that look the same the first is meant."""
+    return tuple(dict.fromkeys(tool_name(server, prompt.name) for prompt in prompts))
 
 
 def _package() -> ModuleType:

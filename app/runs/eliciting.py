@@ -10,11 +10,9 @@ from dataclasses import dataclass
 
 from app.agent.audit import input_sha256
 from app.domain.actions import ActionRules, Request
-from app.domain.mcp import Elicitation, Elicited
+from app.domain.mcp import NOBODY, Elicitation, Elicited
 from app.domain.tools import ToolCall
 from app.runs.desk import Desk
-
-NOBODY = Elicitation("cancel")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from app.mcp.client import MAX_QUESTIONS
 from tests.conftest import MakeSettings
-from tests.e2e.test_mcp import call
+from tests.e2e.test_mcp import PLAIN, call, results
 from tests.fakes import mcp_hostile
 from tests.fakes.messages_api import MessagesApi
-from tests.hosts import host
+from tests.hosts import Host, host
 from tests.runs.prompts import finished, messages, scripted, start
 
 Json = dict[str, Any]
@@ -81,3 +82,45 @@ async def test_nothing_that_a_server_answers_ends_a_run_or_spoils_its_log(
         )
         assert events.status_code == 200  # all of it was stored, and can be read
         assert len(events.content) < 3_000_000
+
+
+async def quiz(service: Host, count: int, **actions: object) -> Json:
+    """Call a tool whose server asks so many things at once."""
+    return await start(
+        service.client,
+        scripted(call("mcp__p__quiz", n=count)),
+        mcp_servers={"p": {**PLAIN, "timeout_seconds": 20}},
+        allowed_tools=["mcp__p__quiz"],
+        actions={"elicitations": "ask", **actions},
+    )
+
+
+@pytest.mark.requirement("mcp:elicitation")
+async def test_a_server_that_asks_much_at_once_is_answered_in_turn_and_not_without_end(
+    make_settings: MakeSettings, messages_api: MessagesApi, database_url: str
+) -> None:
+    del messages_api, database_url
+    async with host(make_settings()) as service:
+        run = await quiz(service, MAX_QUESTIONS + 5)
+        seq, events = 0, f"/v1/sessions/{run['session_id']}/events"
+        for _ in range(MAX_QUESTIONS):
+            wanted = {"types": "action.opened", "after": seq, "wait": 20}
+            (asked,) = (await service.client.get(events, params=wanted)).json()["data"]
+            seq, resolve = asked["seq"], f"/v1/actions/{asked['data']['action_id']}/resolve"
+            answer = await service.client.post(resolve, json={"action": "decline"})
+            assert answer.status_code == 200
+        await finished(service.client, run["id"])
+        ((said, _),) = await results(service, run["session_id"])
+        assert json.loads(said) == ["decline"] * MAX_QUESTIONS + ["cancel"] * 5
+
+        run = await quiz(service, 5, hold_seconds=1)
+        await finished(service.client, run["id"])
+        ((said, _),) = await results(service, run["session_id"])
+        assert (
+            json.loads(said) == ["cancel"] * 5
+        )  # nobody was there for the first: no other is asked
+        of_session = f"/v1/sessions/{run['session_id']}/actions"
+        (action,) = (await service.client.get(of_session, params={"status": "expired"})).json()[
+            "data"
+        ]
+        assert action["elicitation"]["message"] == "Question 0"

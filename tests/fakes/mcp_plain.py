@@ -30,6 +30,7 @@ TOOLS = [
         "evolve",
         "ask",
         "ask_only",
+        "quiz",
     )
 ]
 TOOLS[0]["title"] = "Echo back"
@@ -44,7 +45,7 @@ def text(words: str) -> dict[str, object]:
     return {"content": [{"type": "text", "text": words}]}
 
 
-def call(name: str, given: dict[str, object]) -> dict[str, object]:  # noqa: C901 - a table
+def call(name: str, given: dict[str, object]) -> dict[str, object]:  # noqa: C901, PLR0912 - a table
     match name:
         case "echo":
             return text(json.dumps(given))
@@ -72,6 +73,8 @@ def call(name: str, given: dict[str, object]) -> dict[str, object]:  # noqa: C90
                 file.write("x")
         case "ask" | "ask_only":
             return text(json.dumps(asked()))
+        case "quiz":
+            return text(json.dumps(quizzed(int(str(given["n"])))))
         case "fail":
             return {**text("it went wrong"), "isError": True}
         case "weird":
@@ -90,6 +93,21 @@ def asked() -> object:
         if message.get("id") == "ask-1":
             return message.get("result") or message["error"]["code"]
     return None
+
+
+def quizzed(count: int) -> list[object]:
+    """Ask many things at once; give the answers in the order of the questions."""
+    for n in range(count):
+        params = {
+            "message": f"Question {n}",
+            "requestedSchema": {"type": "object", "properties": {}},
+        }
+        say({"jsonrpc": "2.0", "id": f"quiz-{n}", "method": "elicitation/create", "params": params})
+    answers: dict[str, object] = {}
+    while len(answers) < count:
+        message = json.loads(sys.stdin.readline())
+        answers[message["id"]] = message["result"]["action"]
+    return [answers[f"quiz-{n}"] for n in range(count)]
 
 
 def answer(request: dict[str, object]) -> None:
