@@ -7,13 +7,14 @@ that the response is put together. It counts only when it ended properly. Everyt
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import aclosing
 from dataclasses import dataclass
 from http import HTTPStatus
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
+import httpx
 
 from app.domain.model import ModelRequest, ModelResponse, StreamPart
 from app.errors import ModelError, ModelUnreachable
@@ -29,14 +30,11 @@ from app.providers.response import MalformedEvent, ResponseBuilder
 _MAX_FRAME_BYTES = 64 * 1024 * 1024
 _MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 _MAX_ERROR_BODY_BYTES = 64 * 1024
-_READ_BYTES = 16 * 1024
-"""The most that is taken in at once; the bounds of a stream are exact to it."""
 _AT_ONCE_BYTES = 256 * 1024
 """A larger request is written in pieces, so that others get their turn in between."""
 _LINGER_S = 0.05
 """How long we wait for the end of a body whose message is complete, to keep its connection."""
-_NETWORK_ERRORS = (aiohttp.ClientError, OSError)
-"""Time-outs are among them."""
+_NETWORK_ERRORS = (httpx.HTTPError, httpx.StreamError, aiohttp.ClientError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,7 @@ class AnthropicModel:
     def __init__(
         self,
         *,
-        transport: aiohttp.ClientSession,
+        transport: httpx.AsyncBaseTransport,
         base_url: str,
         api_key: str | None = None,
         auth_token: str | None = None,
@@ -72,96 +70,105 @@ class AnthropicModel:
         `near_limit` is the share of a rate limit at which it counts as near. Raises `ConfigError` for a URL or a header that cannot be sent.
         """
         self._transport = transport
-        self._url = str(messages_url(base_url))
-        self._headers = dict(request_headers(api_key, auth_token, extra_headers or {}).items())
+        self._url = messages_url(base_url)
+        self._headers = request_headers(api_key, auth_token, extra_headers or {})
         self._secrets = secrets_of(self._headers)
         self._timeouts = timeouts or Timeouts()
-        connect_s = self._timeouts.connect_s
-        self._limits = aiohttp.ClientTimeout(connect=connect_s, sock_connect=connect_s)
         self._near_limit = near_limit
         self._max_frame_bytes = max_frame_bytes
         self._max_response_bytes = max_response_bytes
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart | ModelResponse]:
         started = monotonic()
-        answer = await self._open(encode_request(request), headers_for(request, self._headers))
+        body, headers = encode_request(request), headers_for(request, self._headers)
+        answer, told = await self._open(body, headers)
         try:
-            request_id = request_id_of(answer.headers)
+            request_id = request_id_of(told)
             builder = ResponseBuilder()
             ttft_ms: int | None = None
             splitter = FrameSplitter()
             wait_s = started + self._timeouts.first_byte_s - monotonic()
             room = self._max_response_bytes
-            while not builder.is_complete:
-                chunk = await self._read(answer.content, wait_s, request_id, builder)
-                wait_s = self._timeouts.idle_s
-                room -= len(chunk)
-                frames = splitter.feed(chunk)
-                if room < 0 or splitter.pending_bytes > self._max_frame_bytes:
-                    raise too_large(request_id, builder)
-                for event in self._taken(frames, request_id, builder):
-                    message_id = builder.message_id or ""
-                    if ttft_ms is None:
-                        ttft_ms = int((monotonic() - started) * 1000)
-                        yield StreamPart(event, message_id, ttft_ms)
-                    else:
-                        yield StreamPart(event, message_id)
-            await _drain(answer.content)
+            # Declared an iterator, it is a generator, and must be closed to free the socket.
+            chunks = cast(
+                "AsyncGenerator[bytes]", aiter(cast("httpx.AsyncByteStream", answer.stream))
+            )
+            async with aclosing(chunks):
+                while not builder.is_complete:
+                    chunk = await self._read(chunks, wait_s, request_id, builder)
+                    wait_s = self._timeouts.idle_s
+                    room -= len(chunk)
+                    frames = splitter.feed(chunk)
+                    if room < 0 or splitter.pending_bytes > self._max_frame_bytes:
+                        raise too_large(request_id, builder)
+                    for event in self._taken(frames, request_id, builder):
+                        message_id = builder.message_id or ""
+                        if ttft_ms is None:
+                            ttft_ms = int((monotonic() - started) * 1000)
+                            yield StreamPart(event, message_id, ttft_ms)
+                        else:
+                            yield StreamPart(event, message_id)
+                await _drain(chunks)
             try:
                 response = builder.response(
                     request_id=request_id,
                     ttft_ms=ttft_ms or 0,
                     duration_ms=int((monotonic() - started) * 1000),
-                    rate_limit=rate_limit_of(
-                        answer.headers, was_refused=False, near=self._near_limit
-                    ),
+                    rate_limit=rate_limit_of(told, was_refused=False, near=self._near_limit),
                 )
             except MalformedEvent as error:
                 raise broken(str(error), request_id, builder) from error
             yield response
         finally:
-            answer.close()  # a connection whose answer was read to its end is given back already
+            await answer.aclose()
 
-    async def _open(self, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
-        """Send the request; give an answer that is an event stream, or raise."""
-        at_once = len(body) <= _AT_ONCE_BYTES
+    async def _open(
+        self, body: bytes, headers: Mapping[str, str]
+    ) -> tuple[httpx.Response, Mapping[str, str]]:
+        """Send the request; give an answer that is an event stream, and its headers; or raise."""
+        # Over the transport itself: what a client adds (cookies, redirects, credentials of the
+        # URL) is not wanted here, and looking for it costs as much as sending does.
+        connect_s = self._timeouts.connect_s
+        limits = {"connect": connect_s, "pool": connect_s, "read": None, "write": None}
+        sized = httpx.Headers(headers)
+        sized["content-length"] = str(len(body))
+        request = httpx.Request(
+            "POST",
+            self._url,
+            headers=sized,
+            content=body if len(body) <= _AT_ONCE_BYTES else _pieces(body),
+            extensions={"timeout": limits},
+        )
         try:
             async with asyncio.timeout(self._timeouts.first_byte_s):
-                answer = await self._transport.post(
-                    self._url,
-                    headers=headers if at_once else {**headers, "content-length": str(len(body))},
-                    data=body if at_once else _pieces(body),
-                    timeout=self._limits,
-                    allow_redirects=False,
-                    auto_decompress=False,
-                )
-        except aiohttp.ClientError as error:  # before the next: of connecting, it is both
-            raise unreachable(error, None, None) from error
+                answer = await self._transport.handle_async_request(request)
         except TimeoutError as error:
             raise timed_out("no answer", self._timeouts.first_byte_s) from error
-        except OSError as error:
+        except _NETWORK_ERRORS as error:
             raise unreachable(error, None, None) from error
-        if answer.status == 200 and _is_event_stream(answer.headers):
-            return answer
+        # By their names in lower case: httpx looks through all of them for each that is wanted.
+        told = dict(answer.headers.items())
+        if answer.status_code == 200 and _is_event_stream(told):
+            return answer, told
         try:
             failure = await self._failure(answer)
         finally:
-            answer.close()
+            await answer.aclose()
         raise failure
 
-    async def _failure(self, answer: aiohttp.ClientResponse) -> ModelError:
+    async def _failure(self, answer: httpx.Response) -> ModelError:
         body = b""
         try:
             async with asyncio.timeout(self._timeouts.idle_s):
-                async for chunk in answer.content.iter_any():
+                async for chunk in answer.aiter_raw():
                     body += chunk
                     if len(body) > _MAX_ERROR_BODY_BYTES:
                         break
-        except _NETWORK_ERRORS:
+        except (TimeoutError, *_NETWORK_ERRORS):
             body = b""  # the status alone says enough
-        if answer.status != 200:
-            failure = failure_of_answer(answer.status, answer.headers, body, self._secrets)
-            was_refused = answer.status == HTTPStatus.TOO_MANY_REQUESTS
+        if answer.status_code != 200:
+            failure = failure_of_answer(answer.status_code, answer.headers, body, self._secrets)
+            was_refused = answer.status_code == HTTPStatus.TOO_MANY_REQUESTS
             failure.rate_limit = rate_limit_of(
                 answer.headers, was_refused=was_refused, near=self._near_limit
             )
@@ -185,29 +192,24 @@ class AnthropicModel:
 
     async def _read(
         self,
-        content: aiohttp.StreamReader,
+        chunks: AsyncGenerator[bytes],
         wait_s: float,
         request_id: str | None,
         builder: ResponseBuilder,
     ) -> bytes:
         try:
-            chunk = content.read_nowait(_READ_BYTES)  # mostly there is some: no time-out then
-            if not chunk:
-                async with asyncio.timeout(wait_s):
-                    chunk = await content.read(_READ_BYTES)
-        except aiohttp.ClientError as error:
-            raise unreachable(error, request_id, builder) from error
+            async with asyncio.timeout(wait_s):
+                return await anext(chunks)
+        except StopAsyncIteration:
+            what = "The stream ended early." if builder.message_id else "The stream was empty."
+            raise broken(what, request_id, builder) from None
         except TimeoutError as error:
             what, limit_s = "silence", self._timeouts.idle_s
             if builder.message_id is None:
                 what, limit_s = "no answer", self._timeouts.first_byte_s
             raise timed_out(what, limit_s, request_id, builder) from error
-        except OSError as error:
+        except _NETWORK_ERRORS as error:
             raise unreachable(error, request_id, builder) from error
-        if not chunk:
-            what = "The stream ended early." if builder.message_id else "The stream was empty."
-            raise broken(what, request_id, builder)
-        return chunk
 
     def _event(
         self, frame: bytes, request_id: str | None, builder: ResponseBuilder
@@ -235,13 +237,14 @@ async def _pieces(body: bytes) -> AsyncGenerator[bytes]:
         yield body[at : at + _AT_ONCE_BYTES]
 
 
-async def _drain(content: aiohttp.StreamReader) -> None:
+async def _drain(chunks: AsyncGenerator[bytes]) -> None:
     # A body read to its end gives its connection back; a lingering one is not worth waiting for.
-    if content.at_eof():
-        return
-    with suppress(*_NETWORK_ERRORS):
+    try:
         async with asyncio.timeout(_LINGER_S):
-            await content.readany()
+            async for _ in chunks:
+                break
+    except (TimeoutError, *_NETWORK_ERRORS):
+        return
 
 
 def _is_event_stream(headers: Mapping[str, str]) -> bool:

@@ -2,11 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-import aiohttp
 import httpx
 
 from app.providers.repair import loads_repaired
@@ -21,9 +20,9 @@ _LARGEST = 10**9
 class ModelCatalog:
     """Asks once for each model that is used, in the background: no run waits for it."""
 
-    client: aiohttp.ClientSession
+    client: httpx.AsyncClient
     messages_url: httpx.URL
-    headers: Mapping[str, str]
+    headers: httpx.Headers
     learn: Callable[[str, int, int | None], None]
     """Takes a model, its window and its largest answer (if told), in tokens."""
     _asked: set[str] = field(default_factory=set)
@@ -42,14 +41,14 @@ class ModelCatalog:
             try:
                 async with asyncio.timeout(ASK_S):
                     await self._ask(model)
-            except (aiohttp.ClientError, OSError, ValueError) as error:
+            except (httpx.HTTPError, TimeoutError, ValueError) as error:
                 log.info("The provider tells no size of %r: %s", model, type(error).__name__)
 
     async def _ask(self, model: str) -> None:
         url = self.messages_url.join(f"models/{quote(model, safe='')}")
-        async with self.client.get(str(url), headers=self.headers, allow_redirects=False) as answer:
-            answer.raise_for_status()
-            told = loads_repaired(await answer.read())
+        answer = await self.client.get(url, headers=self.headers)
+        answer.raise_for_status()
+        told = loads_repaired(answer.content)
         window = _size(told, "max_input_tokens")
         if window is not None:
             self.learn(model, window, _size(told, "max_tokens"))

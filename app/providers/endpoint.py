@@ -59,7 +59,7 @@ def request_headers(
     return headers
 
 
-def headers_for(request: ModelRequest, headers: Mapping[str, str]) -> Mapping[str, str]:
+def headers_for(request: ModelRequest, headers: httpx.Headers) -> Mapping[str, str]:
     """Add the beta features that a request needs to those that the operator asks for."""
     if not request.betas and request.task_budget_tokens is None:
         return headers
@@ -70,7 +70,7 @@ def headers_for(request: ModelRequest, headers: Mapping[str, str]) -> Mapping[st
     return {**headers, _BETA: ",".join(dict.fromkeys(name for name in names if name))}
 
 
-def secrets_of(headers: Mapping[str, str]) -> tuple[str, ...]:
+def secrets_of(headers: httpx.Headers) -> tuple[str, ...]:
     """Give the values that no error text may repeat: those of headers named like credentials."""
     values = (value for name, value in headers.items() if _SECRET_NAME.search(name))
     return tuple(value.removeprefix("Bearer ") for value in values if value)

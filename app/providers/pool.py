@@ -1,16 +1,17 @@
-"""The HTTP client for model calls: a session of aiohttp (docs/adr/0007)."""
+"""The HTTP client for model calls: httpx over aiohttp's engine (docs/adr/0007)."""
 
 import ssl
 
 import aiohttp
 import httpx
+from httpx_aiohttp import AiohttpTransport
 
 _KEEPALIVE_S = 20.0
 """Shorter than any server's own, so that we do not post into a connection that is being closed."""
 _DNS_CACHE_S = 30
 
 
-def model_transport(*, ca_file: str | None = None) -> aiohttp.ClientSession:
+def model_transport(*, ca_file: str | None = None) -> httpx.AsyncBaseTransport:
     """Make what all model calls of the process share. Close it at the end.
 
     No limit on connections (runs are limited where they are admitted), no HTTP/2, no cookies
@@ -20,9 +21,14 @@ def model_transport(*, ca_file: str | None = None) -> aiohttp.ClientSession:
     context = httpx.create_ssl_context(trust_env=False)
     if ca_file is not None:
         context = ssl.create_default_context(cafile=ca_file)
-    connector = aiohttp.TCPConnector(
-        limit=0, ssl=context, keepalive_timeout=_KEEPALIVE_S, ttl_dns_cache=_DNS_CACHE_S
-    )
-    return aiohttp.ClientSession(
-        connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
-    )
+
+    def session() -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(
+            limit=0, ssl=context, keepalive_timeout=_KEEPALIVE_S, ttl_dns_cache=_DNS_CACHE_S
+        )
+        return aiohttp.ClientSession(
+            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
+        )
+
+    # The session is made at the first request, inside the loop that it belongs to.
+    return AiohttpTransport(verify=context, trust_env=False, client=session)

@@ -3,6 +3,7 @@
 import logging
 from contextlib import AsyncExitStack
 
+import httpx
 from pydantic import SecretStr
 
 from app.agent.retries import RetryRules
@@ -65,7 +66,9 @@ async def open_catalog(
         return None
     model = settings.model
     catalog = ModelCatalog(
-        await stack.enter_async_context(model_transport()),
+        await stack.enter_async_context(
+            httpx.AsyncClient(transport=model_transport(), trust_env=False)
+        ),
         messages_url(model.base_url),
         request_headers(_secret(model.api_key), _secret(model.auth_token), model.extra_headers),
         prices.learn,

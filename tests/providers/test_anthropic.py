@@ -147,14 +147,6 @@ async def test_cookies_of_an_answer_are_not_sent_back() -> None:
     assert [seen.headers.get("cookie") for seen in api.requests] == [None, None]
 
 
-async def test_a_redirect_is_an_error_and_is_not_followed() -> None:
-    async with MessagesApi() as api, model_transport() as transport:
-        model = AnthropicModel(transport=transport, base_url=api.base_url)
-        step = {"http": 307, "headers": {"location": "/v1/messages"}}
-        error = await failure(model, scripted(step))
-    assert (error.status, len(api.requests)) == (307, 1)
-
-
 async def test_an_error_text_never_holds_the_credential() -> None:
     told = "bad my-secret-1, my-secret-2, my-secret-3 or sk-ant-api03-abcdefgh"
     async with MessagesApi() as api, model_transport() as transport:
