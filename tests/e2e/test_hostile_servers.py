@@ -104,7 +104,7 @@ async def test_a_server_that_asks_much_at_once_is_answered_in_turn_and_not_witho
         run = await quiz(service, MAX_QUESTIONS + 5)
         seq, events = 0, f"/v1/sessions/{run['session_id']}/events"
         for _ in range(MAX_QUESTIONS):
-            wanted = {"types": "action.opened", "after": seq, "wait": 20}
+            wanted: dict[str, str | int] = {"types": "action.opened", "after": seq, "wait": 20}
             (asked,) = (await service.client.get(events, params=wanted)).json()["data"]
             seq, resolve = asked["seq"], f"/v1/actions/{asked['data']['action_id']}/resolve"
             answer = await service.client.post(resolve, json={"action": "decline"})
