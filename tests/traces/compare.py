@@ -21,18 +21,16 @@ def disagreements(lines: Sequence[Line], record: Record) -> list[str]:
     """
     scenario = scenario_of(lines)
     expected = expected_form(lines, scenario)
-    return compare_forms(expected, form_of_record(record))
+    return list(compare_forms(expected, form_of_record(record)))
 
 
-def compare_forms(expected: Form, actual: Form) -> list[str]:
-    """Compare two normal forms, the order of ties aside."""
+def compare_forms(expected: Form, actual: Form) -> Iterator[str]:
+    """Compare two normal forms, the order of ties aside; yield one line a disagreement."""
     messages = (settle(expected.messages), settle(actual.messages))
-    return [
-        *_compare("messages", *messages),
-        *_compare("requests", expected.requests, actual.requests),
-        *_compare("tool_events", expected.tool_events, actual.tool_events),
-        *_compare("hooks", expected.hooks, actual.hooks),
-    ]
+    yield from _compare("messages", *messages)
+    yield from _compare("requests", expected.requests, actual.requests)
+    yield from _compare("tool_events", expected.tool_events, actual.tool_events)
+    yield from _compare("hooks", expected.hooks, actual.hooks)
 
 
 def _compare(what: str, expected: Sequence[Any], actual: Sequence[Any]) -> Iterator[str]:

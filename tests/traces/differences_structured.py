@@ -134,7 +134,10 @@ _OWN_WORDS: Mapping[str, Like] = {
 }
 
 
-def own_words(form: Form, _: Scenario) -> None:
+def own_words(form: Form, scenario: Scenario) -> None:
+    if not any("output_format" in start.options for start in scenario.starts):
+        return
+
     def put(value: Any) -> Any:  # any JSON value
         if isinstance(value, dict):
             return {key: put(item) for key, item in value.items()}

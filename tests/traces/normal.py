@@ -4,7 +4,6 @@ Left out is what stands on no list here: durations, timestamps, the values of uu
 tools, and fields that describe the reference's own product.
 """
 
-import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -151,17 +150,19 @@ def _number_calls(form: Form) -> None:
     """Number calls anew: the reference counts callbacks of hooks too, which are left out."""
     names: dict[str, str] = {}
 
-    def number(value: Any) -> None:  # any JSON value
-        for item in value.values() if isinstance(value, dict) else value:
-            if isinstance(item, dict | list):
-                number(item)
-        for key in ("id", "tool_use_id", "parent_tool_use_id") if isinstance(value, dict) else ():
-            if _CALL.fullmatch(str(value.get(key))):
-                value[key] = names.setdefault(value[key], f"tool-{len(names) + 1}")
+    def numbered(value: Any) -> Any:  # any JSON value
+        if isinstance(value, list):
+            return [numbered(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        copy = {key: numbered(item) for key, item in value.items()}
+        for key in ("id", "tool_use_id", "parent_tool_use_id"):
+            if key in copy and _CALL.fullmatch(str(copy[key])):
+                copy[key] = names.setdefault(copy[key], f"tool-{len(names) + 1}")
+        return copy
 
-    form.messages[:], form.requests[:] = copy.deepcopy((form.messages, form.requests))
-    number(form.messages)
-    number(form.requests)
+    form.messages[:] = numbered(form.messages)
+    form.requests[:] = numbered(form.requests)
 
 
 _CALL = re.compile(r"tool-\d+")
