@@ -489,11 +489,13 @@ async def test_a_slow_reader_that_goes_on_gets_every_row_though_its_buffer_was_t
     async with asyncio.timeout(30), tight.client.stream("GET", path) as answer:
         newest = 1
         async for frame in frames(answer):
-            got += [int(frame.id)] if frame.id else []
+            if not frame.id:
+                continue  # a heartbeat: it may come while rows are made
+            got.append(int(frame.id))
             if len(got) in {1, 20, 40}:
                 newest = await grow(tight, session["id"], 30, 40_000)
                 tight.host.service.hub.grew(TENANT, session["id"], newest)
-            if got and got[-1] == newest == 91:
+            if got[-1] == newest == 91:
                 break
     assert got == list(range(1, 92))
 
