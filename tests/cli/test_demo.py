@@ -2,12 +2,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 CHECKOUT = Path(__file__).parents[2]
 
 
-@pytest.mark.platform
 def test_the_demo_shows_an_agent_at_work_and_leaves_nothing_behind() -> None:
     before = set(Path("/tmp").glob("td-*"))
     done = subprocess.run(

@@ -13,6 +13,7 @@ from app.sandbox.driver import Command, Finished
 from app.tools.oldest import Oldest, oldest, simple_name, survey
 from app.tools.ripgrep import ripgrep
 from app.tools.toolbox import Toolbox
+from tests.sandbox.rooms import Rooms
 from tests.tools.desk import Desk, text_of
 
 pytestmark = pytest.mark.platform
@@ -49,9 +50,10 @@ def test_names_that_both_programs_match_alike_are_known(pattern: str, name: str 
     assert simple_name(pattern) == name
 
 
-@pytest.fixture
-def tree(desk: Desk) -> Iterator[int]:
-    """Give a descriptor of the session's folder with a large tree of odd names and times."""
+@pytest.fixture(scope="module")
+def grown(rooms: Rooms) -> Iterator[Desk]:
+    """Give a session whose folder holds a large tree of odd names and times. Nobody changes it."""
+    desk = Desk.make(rooms)
     folders = ["", "flat/", "a/", "a/b/", "a/b/c/", ".hidden/", ".git/", "-d/", "sp ace/", "x/y/z/"]
     for number in range(3600):
         suffix = (".txt", ".py", ".test.ts")[number % 3]
@@ -78,7 +80,14 @@ def tree(desk: Desk) -> Iterator[int]:
     (desk.dirs.ws / "folder.txt").mkdir()
     (desk.dirs.ws / "way").symlink_to("a")
     os.mkfifo(desk.dirs.ws / "fifo.txt")
-    root = desk.workspace.open_folder("/workspace")
+    with desk.workspace:
+        yield desk
+
+
+@pytest.fixture
+def tree(grown: Desk) -> Iterator[int]:
+    """Give a descriptor of its folder."""
+    root = grown.workspace.open_folder("/workspace")
     try:
         yield root
     finally:
@@ -94,32 +103,33 @@ def _put(ws: Path, name: str, at_s: float) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["*.txt", "**/*.txt", "**", "", "**/*", "f*", "*.test.ts"])
-async def test_the_answer_is_that_of_ripgrep(desk: Desk, tree: int, pattern: str) -> None:
+async def test_the_answer_is_that_of_ripgrep(grown: Desk, tree: int, pattern: str) -> None:
     options = ["--files", "--hidden", "--no-ignore", "--null", "--sort=modified"]
     named = [f"--glob={pattern}"] if pattern else []
-    said = await ripgrep(desk.sandbox, [*options, *named], cwd="/workspace")
+    said = await ripgrep(grown.sandbox, [*options, *named], cwd="/workspace")
     names = said.output.decode(errors="replace").split("\0")[:-1]
     assert len(names) >= 1000
-    found = await oldest(desk.sandbox, tree, "/workspace", pattern, WANTED)
+    found = await oldest(grown.sandbox, tree, "/workspace", pattern, WANTED)
     assert found == Oldest(names[:WANTED], len(names))
-    shown = text_of(await desk.call("Glob", pattern=pattern)).split("\n")
+    shown = text_of(await grown.call("Glob", pattern=pattern)).split("\n")
     assert shown[:-1] == [name.replace("\n", "\u240a") for name in names[:WANTED]]
     assert shown[-1].startswith(f"(Showing 100 of {len(names)} files; ")
 
 
-async def test_a_tree_with_few_files_that_match_is_left_to_ripgrep(desk: Desk, tree: int) -> None:
+async def test_a_tree_with_few_files_that_match_is_left_to_ripgrep(grown: Desk, tree: int) -> None:
     assert survey(tree, "more1*.txt", WANTED) is None
-    assert await oldest(desk.sandbox, tree, "/workspace", "more1*.txt", WANTED) is None
-    listed = text_of(await desk.call("Glob", pattern="more1*.txt"))
+    assert await oldest(grown.sandbox, tree, "/workspace", "more1*.txt", WANTED) is None
+    listed = text_of(await grown.call("Glob", pattern="more1*.txt"))
     assert "(Showing 100 of 211 files; " in listed
 
 
-def test_a_survey_covers_the_tree_and_names_no_moment_too_early(tree: int, desk: Desk) -> None:
+def test_a_survey_covers_the_tree_and_names_no_moment_too_early(tree: int, grown: Desk) -> None:
     known = survey(tree, "*.txt", WANTED)
     assert known is not None
-    held = [desk.dirs.ws / start for start in known.starts]
-    every = [path for path in desk.dirs.ws.rglob("*") if path.is_file() and not path.is_symlink()]
-    assert all(sum(path.is_relative_to(start) for start in held) == 1 for path in every)
+    held = {grown.dirs.ws / start for start in known.starts}
+    assert len(held) == len(known.starts)
+    every = [path for path in grown.dirs.ws.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert all(len(held & {path, *path.parents}) == 1 for path in every)
     early = [path for path in every if path.lstat().st_mtime_ns <= known.moment_ns]
     assert len([path for path in early if path.name.endswith(".txt")]) >= WANTED
 

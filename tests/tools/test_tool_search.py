@@ -10,8 +10,6 @@ from app.tools.ranking import ranked
 from app.tools.tool import Tool, ToolContext, ToolInput, tool
 from tests.tools.desk import Desk, blocks_of, text_of
 
-pytestmark = pytest.mark.platform
-
 OFFERS = {
     "mcp__github__create_issue": "Create a new issue in a repository",
     "mcp__github__list_issues": "List the issues of a repository",

@@ -20,8 +20,6 @@ from tests.sandbox.test_guarded_http import REFUSED_ADDRESSES
 from tests.tools.asked import Small
 from tests.tools.desk import Desk, text_of
 
-pytestmark = pytest.mark.platform
-
 PAGE = b"""<html><head><title>Fish</title><style>a{}</style></head><body>
 <nav><a href="/home">Home</a></nav><h1>Of fish</h1><p>They <b>swim</b>.</p>
 <ul><li>cod</li></ul><pre>blub</pre><script>steal()</script></body></html>"""

@@ -10,8 +10,6 @@ from app.tools.tool import Beyond
 from tests.tools.asked import Small
 from tests.tools.desk import Desk, text_of
 
-pytestmark = pytest.mark.platform
-
 
 def found(*links: tuple[str, str], tool_use_id: str = "srvtoolu_1") -> dict[str, Any]:
     content = [
