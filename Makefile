@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+JOURNALS := .journals
 
 .DEFAULT_GOAL := help
 .PHONY: help setup fmt lint types imports test test-fast test-e2e test-compat test-user bench chaos demo \
@@ -32,7 +34,8 @@ imports: setup ## check which room imports which
 	$(BIN)/lint-imports --no-logo
 
 test: setup ## set up and pass every test
-	$(BIN)/python -m pytest -n 3 --dist loadfile
+	@rm -rf $(JOURNALS) && mkdir $(JOURNALS)
+	TREADLE_TRACE_JOURNALS=$(CURDIR)/$(JOURNALS) $(PYTEST)
 
 test-fast: setup ## the pure rooms: no services
 	$(BIN)/python -m pytest tests/domain tests/permissions tests/agent
@@ -41,11 +44,10 @@ test-e2e: setup ## hosts, Postgres and a scripted model
 	$(BIN)/python -m pytest tests/e2e tests/api tests/traces
 
 test-compat: setup ## parse every message with the Claude Agent SDK's own parser
-	$(BIN)/python tests/compat/run.py
+	$(BIN)/python tests/compat/run.py $(WRITTEN)
 
 test-user: setup ## the demo and the platform's tests, as an ordinary user when this is root
-	$(BIN)/python tests/platform_user.py -- .venv/bin/python -m pytest -m platform -n 3 --dist loadfile
-	$(BIN)/python tests/platform_user.py -- .venv/bin/python scripts/demo.py
+	$(BIN)/python tests/platform_user.py -- sh -ec '$(BIN)/python scripts/demo.py; $(PYTEST) -m platform'
 
 bench: setup ## measure against the floor
 	$(BIN)/python -m benchmarks.run
@@ -89,4 +91,5 @@ lock: ## lock the requirements anew (needs uv)
 LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
   --no-emit-index-url --no-emit-find-links
 
+check: WRITTEN := $(JOURNALS) # by `test`, of the same code
 check: lint types imports containers test test-compat demo test-user ## exactly what CI runs

@@ -17,9 +17,12 @@ cp -R "$source_dir/app" "$source_dir/migrations" "$source_dir/pyproject.toml" \
 "$work/build/bin/pip" wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
   --wheel-dir "$work/dist" "$work/source"
 
-python3 -m venv "$destination"
-"$destination/bin/pip" install --quiet --disable-pip-version-check --no-compile --require-hashes \
-  -r "$source_dir/requirements/run.txt"
-"$destination/bin/pip" install --quiet --disable-pip-version-check --no-compile --no-deps \
-  "$work"/dist/*.whl
+# Nothing is installed at run time: the program's environment has no pip of its own.
+python3 -m venv --without-pip "$destination"
+install() {
+  "$work/build/bin/pip" --python "$destination/bin/python" install --quiet \
+    --disable-pip-version-check --no-compile "$@"
+}
+install --require-hashes -r "$source_dir/requirements/run.txt"
+install --no-deps "$work"/dist/*.whl
 "$destination/bin/python" -m compileall -q -j 0 "$destination/lib"

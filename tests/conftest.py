@@ -23,6 +23,13 @@ pytest.register_assert_rewrite("tests.contracts")
 
 MakeSettings = Callable[..., Settings]
 
+LONGEST = ("tests/traces/", "tests/test_containers.py", "tests/chaos/", "tests/e2e/")
+"""What begins first, so that at the end no worker is waited for."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> tuple[str, dict[str, bool]]:

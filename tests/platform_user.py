@@ -129,8 +129,9 @@ def reachable_python(uid: int, stage: Path) -> Path:
 def copy_python(base: Path, target: Path) -> Path:
     prefix = Path(sys.base_prefix)
     say(f"{base} lies in a private folder: copying {prefix} to {target}")
+    # What is compiled goes along: this uid could not keep what it compiled itself.
     skip = shutil.ignore_patterns(
-        "site-packages", "test", "tests", "idlelib", "tkinter", "config-*", "*.a", "__pycache__"
+        "site-packages", "test", "tests", "idlelib", "tkinter", "config-*", "*.a"
     )
     library = Path(sysconfig.get_path("stdlib")).relative_to(prefix)
     shutil.copytree(prefix / library, target / library, symlinks=True, ignore=skip)
@@ -152,9 +153,7 @@ def copy_python(base: Path, target: Path) -> Path:
 def copy_venv(venv: Path, target: Path, python: Path, moved: dict[str, str]) -> None:
     """A copy that works at its new place: programs and links that name the old one are rewritten."""
     say(f"copying the environment {venv}")
-    shutil.copytree(
-        venv, target, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "python*.exe")
-    )
+    shutil.copytree(venv, target, symlinks=True, ignore=shutil.ignore_patterns("python*.exe"))
     old_home = Path(sys.base_prefix) / "bin"
     moved = {str(venv): str(target), **moved}
     rewrite(target / "pyvenv.cfg", {str(old_home): str(python.parent), **moved})

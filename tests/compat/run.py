@@ -1,7 +1,10 @@
 """`make test-compat`: what our service says is parsed by the Claude Agent SDK itself.
 
+    python tests/compat/run.py [JOURNALS]
+
 Makes an environment of its own with the SDK's source distribution, lets the trace tests write
-their journals, starts a host, and runs `check.py` over both. Ends what it started.
+their journals, unless JOURNALS is where they have just written them, starts a host, and runs
+`check.py` over both. Ends what it started.
 """
 
 import contextlib
@@ -35,9 +38,13 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="trc-"))
     folder.chmod(0o755)  # the sandbox's user passes through
     try:
-        journals = folder / "journals"
-        journals.mkdir()
-        tested = write_journals(journals)
+        tested = 0
+        if sys.argv[1:]:
+            journals = Path(sys.argv[1])
+        else:
+            journals = folder / "journals"
+            journals.mkdir()
+            tested = write_journals(journals)
         with scripted_model() as model_url, host(folder, model_url) as (base_url, key):
             live = ["--live", base_url, "--key", key]
             checked = run([str(PYTHON), "tests/compat/check.py", str(journals), *live])
