@@ -1,8 +1,8 @@
 """The response that streams: what readers of a run or a session are sent.
 
 The first bytes go out before the log is read. After the first byte there is no status left:
-trouble is a `problem`, and a stream that ends without an `end` is broken. sse-starlette sends,
-beats, hears the client hang up, and gives up on one that takes nothing; this adds the two forms,
+trouble is a `problem`, and a stream that ends without an `end` is broken. sse-starlette beats, hears
+the client hang up, and gives up on one that takes no heartbeat; this sends, in two forms, and adds
 the stream's age, its slot, and the last word. The slot is held by the call that serves, so a
 response that is never served holds none.
 """
@@ -10,7 +10,7 @@ response that is never served holds none.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from typing import cast
@@ -23,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 from app.api.entries import end_json
 from app.api.forms import Form
 from app.api.problems import problem_json, problem_response
+from app.api.within import within
 from app.errors import RateLimited, RequestError
 from app.runs.items import End, Framed, Item
 from app.runs.outages import GONE, gone
@@ -77,8 +78,9 @@ class StreamResponse(EventSourceResponse):
         self._lists, self._subject, self._form = lists, subject, form
         self._max_age_s, self._slot = pace.max_age_s, slot
         self._last_seq = subject.after
+        self._send_timeout_s = pace.send_timeout_s
         super().__init__(
-            self._chunks(),
+            lists,
             headers=HEADERS | ({"X-Run-Id": subject.run_id} if subject.run_id else {}),
             media_type=form.media_type,
             sep="\n",
@@ -112,30 +114,40 @@ class StreamResponse(EventSourceResponse):
                     await send(body)
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _chunks(self) -> AsyncIterator[bytes]:
-        yield self._form.opening(str(self._subject))
-        ends_s = asyncio.get_running_loop().time() + self._max_age_s
+    async def _stream_response(self, send: Send) -> None:
+        """Send everything, in place of what the base makes of chunks."""
+        head = {"status": self.status_code, "headers": self.raw_headers}
+        await send({"type": "http.response.start", **head})
+        await self._put(self._form.opening(str(self._subject)), send)
         try:
-            while (items := await self._next(ends_s)) is not None:
-                for chunk, last_seq in self._joined(items):
-                    yield chunk
-                    self._last_seq = last_seq  # it was taken
-                if items and isinstance(items[-1], End):
-                    return
-        except RequestError as error:
-            yield self._problem(error)
-        except GONE as error:
-            yield self._problem(gone(error))
-
-    async def _next(self, ends_s: float) -> list[Item] | None:
-        """Give what comes next; None after the end."""
-        try:
-            async with asyncio.timeout_at(ends_s) as age:
-                return await anext(self._lists, None)
-        except TimeoutError:
-            if age.expired():
-                return [End("max_age")]
+            async with asyncio.timeout(self._max_age_s) as age:
+                async for items in self._lists:
+                    for chunk, last_seq in self._joined(items):
+                        await self._put(chunk, send)
+                        self._last_seq = last_seq  # it was taken
+                    if items and isinstance(items[-1], End):
+                        break
+        except SendTimeoutError:
             raise
+        except RequestError as error:
+            await self._put(self._problem(error), send)
+        except GONE as error:  # a time-out is one of them
+            if age.expired():
+                last_word = self._end(End("max_age"), self._last_seq)
+            else:
+                last_word = self._problem(gone(error))
+            await self._put(last_word, send)
+        async with self._send_lock:
+            self.active = False
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _put(self, chunk: bytes, send: Send) -> None:
+        """Send a chunk. Raises `SendTimeoutError`."""
+        message = {"type": "http.response.body", "body": chunk, "more_body": True}
+        try:
+            await within(self._send_timeout_s, send(message))
+        except TimeoutError as error:
+            raise SendTimeoutError from error
 
     def _joined(self, items: list[Item]) -> Iterator[tuple[bytes, int]]:
         """Give whole frames together, up to a size that a slow reader can take in time.

@@ -1,0 +1,64 @@
+import asyncio
+
+import pytest
+
+from app.api.within import within
+
+
+async def test_what_does_not_wait_is_done_at_once() -> None:
+    done: list[int] = []
+
+    async def write() -> None:
+        done.append(1)
+
+    await within(0, write())
+    assert done == [1]
+
+
+async def test_what_waits_goes_on_as_it_would_by_itself() -> None:
+    first, half, second = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    done: list[int] = []
+
+    async def write() -> None:
+        await first.wait()
+        half.set()
+        await second.wait()
+        done.append(1)
+
+    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(within(5, write()))
+        await asyncio.sleep(0)
+        first.set()
+        await half.wait()
+        assert not waiting.done()
+        second.set()
+    assert done == [1]
+
+
+async def test_what_waits_too_long_is_ended_and_cleans_up() -> None:
+    done: list[str] = []
+
+    async def write() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            done.append("cleaned up")
+
+    with pytest.raises(TimeoutError):
+        await within(0.01, write())
+    assert done == ["cleaned up"]
+
+
+async def test_an_error_and_a_cancel_come_through() -> None:
+    async def fails() -> None:
+        await asyncio.sleep(0)
+        raise ValueError
+
+    with pytest.raises(ValueError):  # noqa: PT011 - it has no text
+        await within(5, fails())
+    waiting = asyncio.create_task(within(5, asyncio.Event().wait()))  # type: ignore[arg-type]  # what it gives does not matter
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
