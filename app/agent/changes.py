@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from app.agent.draft import BRIEFING, MODEL_SET
 from app.agent.effects import Effects, Stamps
-from app.agent.offer import deferred_names, on_offer
+from app.agent.offer import deferred_names
 from app.agent.state import LoopState
 from app.domain.journal import Entry
 from app.domain.messages import UserContent, UserMessage, wire_time
@@ -31,8 +31,7 @@ async def with_current_options(state: LoopState, effects: Effects) -> LoopState:
 def tools_changed(state: LoopState, effects: Effects) -> tuple[Entry, ...]:
     """Tell of tools that can be loaded since a moment ago, or no longer: servers come and go."""
     has_search = effects.models.abilities(state.model).tool_search
-    offered = on_offer(effects.tools.specs(), has_search=has_search)
-    names = deferred_names(offered, has_search=has_search)
+    names = deferred_names(effects.tools.specs(), has_search=has_search)
     if set(names) == set(state.briefing.tools):
         return ()
     news = replace(state.briefing, tools=names).since(state.briefing)

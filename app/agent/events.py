@@ -24,9 +24,12 @@ def budget_warnings(ledger: tuple[LedgerRow, ...], state: LoopState) -> tuple[Se
 
     Of no use, and so left out, once the budget is spent, or with the answer that ends the run.
     """
-    budget, before = state.run.options.max_budget_usd, state.spent_usd
+    budget = state.run.options.max_budget_usd
+    if budget is None:
+        return ()
+    before = state.spent_usd
     spent = before + sum((row.cost_usd or Decimal(0) for row in ledger), Decimal(0))
-    if budget is None or spent >= budget:
+    if spent >= budget:
         return ()
     return tuple(
         ServiceEvent(

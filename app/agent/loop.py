@@ -33,6 +33,8 @@ from app.agent.task_notes import end_awaited, with_ends_told
 from app.agent.tool_step import refuse_tools, run_tools
 from app.domain.journal import Batch
 
+_NOTHING = Batch()
+
 
 async def run_agent(
     state: LoopState, effects: Effects, learn: Callable[[LoopState], LoopState] = nothing_new
@@ -63,7 +65,7 @@ async def run_agent(
             async for advance in advances:
                 if advance.batch.outcome is not None:
                     await tell_of_failure(advance, state, effects)
-                if advance.batch != Batch():
+                if advance.batch != _NOTHING:
                     yield advance
                 state = advance.state
 

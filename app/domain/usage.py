@@ -84,10 +84,12 @@ class Spend:
     """The sum over requests with purpose `main` and no thread, and the web searches of its tools:
     the wire's `usage`."""
     api_ms: int = 0
+    cost_usd: Decimal = field(init=False, compare=False)
+    """Summed once: it is asked for several times a turn."""
 
-    @property
-    def cost_usd(self) -> Decimal:
-        return sum((spend.cost_usd for spend in self.by_model.values()), Decimal(0))
+    def __post_init__(self) -> None:
+        costs = (spend.cost_usd for spend in self.by_model.values())
+        object.__setattr__(self, "cost_usd", sum(costs, Decimal(0)))
 
     @property
     def unpriced(self) -> bool:
@@ -102,6 +104,8 @@ class Spend:
 
     def merged(self, other: "Spend") -> "Spend":
         """Give the sum of two spans."""
+        if not other.by_model:
+            return self  # nothing was asked in it
         models = dict(self.by_model)
         for model, spend in other.by_model.items():
             mine = models.get(model, ModelSpend())

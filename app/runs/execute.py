@@ -394,7 +394,10 @@ class Execution:
     def _learn(self, state: LoopState) -> LoopState:
         """Give the state that knows what has been spent beside it."""
         spent = self._spent_before.merged(self.background.crew.meter)
-        return replace(state, others_usd=self._share.others_usd(), spent_before=spent)
+        others_usd = self._share.others_usd()
+        if (others_usd, spent) == (state.others_usd, state.spent_before):
+            return state  # as mostly: a state has many fields to copy
+        return replace(state, others_usd=others_usd, spent_before=spent)
 
     async def _store(self, advance: Advance) -> None:
         """Store a batch, then show it. Once begun it is not cut off: half known is worst."""

@@ -94,11 +94,12 @@ class LivePreviews:
         self.open.feed(part)
         if self._is_watched:
             self.hub.preview(self.tenant_id, self.session_id, self._piece(part))
-        delta = part.event.get("delta")
-        thought = delta.get("thinking") if isinstance(delta, dict) else None
-        if isinstance(thought, str):
-            self._estimate(thought)
-        elif part.event.get("type") == "content_block_start":
+        kind = part.event.get("type")
+        if kind == "content_block_delta":
+            thought = part.event["delta"].get("thinking")
+            if isinstance(thought, str):
+                self._estimate(thought)
+        elif kind == "content_block_start":
             self._thought_chars = self._told_tokens = 0
 
     def _estimate(self, thought: str) -> None:

@@ -60,18 +60,19 @@ class GroupCommit:
         When the database fails, whether any of a group was stored is unknown to all of its callers.
         """
         if batch.outcome is not None or batch.consumed or batch.launches or batch.told:
-            return await self._alone(
+            return await append(
+                self.database,
                 lease,
                 batch,
-                first,
-                on_mail,
+                first=first,
+                on_mail=on_mail,
                 keeps_session=keeps_session,
                 is_beside=is_beside,
             )
         if self._under_way < AT_ONCE and not self._waiting:
             self._under_way += 1
             try:
-                return await self._alone(lease, batch, first, on_mail)
+                return await append(self.database, lease, batch, first=first, on_mail=on_mail)
             finally:
                 self._ended()
         write = Write.of(lease, batch, first)
@@ -85,26 +86,6 @@ class GroupCommit:
         if stored.has_mail and on_mail:
             on_mail()
         return stored.rows
-
-    async def _alone(
-        self,
-        lease: Lease,
-        batch: Batch,
-        first: Sequence[ServiceEvent],
-        on_mail: Callable[[], None] | None,
-        *,
-        keeps_session: bool = False,
-        is_beside: bool = False,
-    ) -> list[Row]:
-        return await append(
-            self.database,
-            lease,
-            batch,
-            first=first,
-            on_mail=on_mail,
-            keeps_session=keeps_session,
-            is_beside=is_beside,
-        )
 
     def _ended(self) -> None:
         self._under_way -= 1
