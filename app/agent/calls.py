@@ -89,6 +89,8 @@ class Calls:
 
     async def stop(self) -> None:
         """Cancel what still runs and wait until it is gone."""
+        if not self.open:
+            return
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

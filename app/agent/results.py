@@ -1,5 +1,6 @@
 """Notes of the loop on the user's side: tool results and markers."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from app.agent.effects import Stamps
@@ -32,6 +33,7 @@ def result_entry(
     decision: Allow | Deny | None = None,
     rejected_by: Literal["user"] | None = None,
     facts: dict[str, Any] | None = None,
+    audit: Mapping[str, Any] | None = None,
 ) -> Entry:
     """Make the `user` message that carries one result."""
     block = ToolResultBlock(tool_use_id=call_id, content=result.content, is_error=result.is_error)
@@ -47,7 +49,7 @@ def result_entry(
         facts = {**(facts or {}), STORED: result.stored.to_json()}
     if result.facts:
         facts = {**(facts or {}), "tool": result.facts.to_json()}
-    return Entry.of(message, facts)
+    return Entry.of(message, facts, audit)
 
 
 def note_entry(

@@ -154,7 +154,7 @@ class Tree:
 class Spawned:
     """What came of a subagent."""
 
-    batch: Batch = Batch()
+    batch: Batch | None = None
     """Its last words, and that it has ended: to be stored with the result."""
     result: ToolResult = ToolResult("")
     """Of the call."""

@@ -9,7 +9,7 @@ from app.agent.hook_memory import hook_facts
 from app.agent.hook_points import contexts, fire, informational, told
 from app.agent.replaced_output import replaced
 from app.agent.state import LoopState
-from app.domain.hook_outcome import HookOutcome
+from app.domain.hook_outcome import NOTHING, HookOutcome
 from app.domain.hooks import HookEvent, PostToolUse, PostToolUseFailure, PreToolUse
 from app.domain.journal import Batch, Entry
 from app.domain.tools import ToolCall, ToolResult, ToolSpec
@@ -83,6 +83,8 @@ class CallHooks:
 
     async def _fire(self, event: HookEvent) -> HookOutcome:
         outcome = await fire(event, self.state, self.effects)
+        if outcome is NOTHING:
+            return outcome
         self.entries += told(outcome, event, self.state, self.effects)
         self._contexts += contexts(outcome, event)
         self._stops = self._stops or outcome.stop is not None

@@ -165,16 +165,17 @@ async def carry_out(block: ToolUseBlock, calls: Calls) -> Done:
     news = await effects.place.near(result.facts.files, state.briefing)
     facts: dict[str, Any] = {BRIEFING: news.to_json()} if news else {}
     facts |= {REFUSED: spawned.limit} if spawned.limit else {}
-    told = result_entry(call.id, result, state, effects, decision=decision, facts=facts)
+    note = audit_note(call, decision)
+    told = result_entry(call.id, result, state, effects, decision=decision, facts=facts, audit=note)
     of_tasks = _told_of_tasks(result, call, state, effects)
     done = _told(
         hooks,
-        _audited(told, call, decision),
+        told,
         before=(*changed, *of_tasks.entries),
         after=[note_entry(text, state, effects, is_synthetic=True) for text in result.notes],
+        told_runs=of_tasks.told,
     )
-    batch = joined((spawned.batch, done.batch))
-    return replace(done, batch=replace(batch, told=of_tasks.told))
+    return done if spawned.batch is None else Done(joined((spawned.batch, done.batch)))
 
 
 async def _may_have_run(call: ToolCall, spec: ToolSpec, state: LoopState, effects: Effects) -> bool:
@@ -219,8 +220,9 @@ def _stopped(
         return _told(hooks, _lost(call, state, effects))
     if heard.closed is not None:
         by = Author("hook", heard.closed)
-        told = result_entry(call.id, _closed(call, heard.closed), state, effects)
-        return _told(hooks, _audited(told, call, Deny("hook", heard.closed, by, source="hook")))
+        note = audit_note(call, Deny("hook", heard.closed, by, source="hook"))
+        told = result_entry(call.id, _closed(call, heard.closed), state, effects, audit=note)
+        return _told(hooks, told)
     if heard.defers and state.run.thread is not None:
         told = result_entry(call.id, ToolResult(NOT_LATER_TEXT, is_error=True), state, effects)
         return _told(hooks, told)
@@ -232,10 +234,16 @@ def _stopped(
 
 
 def _told(
-    hooks: CallHooks, result: Entry, *, before: Sequence[Entry] = (), after: Sequence[Entry] = ()
+    hooks: CallHooks,
+    result: Entry,
+    *,
+    before: Sequence[Entry] = (),
+    after: Sequence[Entry] = (),
+    told_runs: tuple[str, ...] = (),
 ) -> Done:
     """Give what came of a call, with what hooks said around it."""
-    return Done(Batch((*hooks.entries, *before, with_hook(result, hooks.facts), *after)))
+    entries = (*hooks.entries, *before, with_hook(result, hooks.facts), *after)
+    return Done(Batch(entries, told=told_runs))
 
 
 def _lost(call: ToolCall, state: LoopState, effects: Effects) -> Entry:
@@ -260,10 +268,6 @@ async def _output(call: ToolCall, state: LoopState, effects: Effects) -> Entry:
     result = await effects.tools.call(call, state.memory)
     facts = {OUTPUT_FACT: "failed" if result.is_error else "valid"}
     return result_entry(call.id, result, state, effects, decision=Allow(None), facts=facts)
-
-
-def _audited(entry: Entry, call: ToolCall, decision: Allow | Deny) -> Entry:
-    return replace(entry, audit=audit_note(call, decision))
 
 
 def _told_of_tasks(result: ToolResult, call: ToolCall, state: LoopState, effects: Effects) -> Batch:
@@ -305,14 +309,18 @@ def _hinted(
 def _denied(
     call: ToolCall, decision: Deny, state: LoopState, effects: Effects
 ) -> tuple[Entry, ...]:
-    denial = denial_of(call)
+    denial, note = denial_of(call), audit_note(call, decision)
     if decision.interrupts:
-        raise Interrupted(denial, audit_note(call, decision))
-    result = ToolResult(decision.message, is_error=True)
+        raise Interrupted(denial, note)
     told = result_entry(
-        call.id, result, state, effects, decision=decision, facts={"denial": denial}
+        call.id,
+        ToolResult(decision.message, is_error=True),
+        state,
+        effects,
+        decision=decision,
+        facts={"denial": denial},
+        audit=note,
     )
-    told = _audited(told, call, decision)
     if not decision.is_announced:
         return (told,)
     notice = PermissionDeniedMessage(

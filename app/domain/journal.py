@@ -26,9 +26,13 @@ class Entry:
     """Whether only those see it who read the thread by itself."""
 
     @staticmethod
-    def of(message: Message, facts: Mapping[str, Any] | None = None) -> "Entry":
+    def of(
+        message: Message,
+        facts: Mapping[str, Any] | None = None,
+        audit: Mapping[str, Any] | None = None,
+    ) -> "Entry":
         """Encode a new message."""
-        return Entry(message, encode_message(message), facts)
+        return Entry(message, encode_message(message), facts, audit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,8 +55,7 @@ class _Deciding:
                 text if isinstance(text, str) else "\0", place, frozenset({cwd})
             )
         named = paths_in(self.spec.name, self.call.input)
-        # File tools take `..` out before they look at the disk.
-        self.paths = tuple(place.forms(place.absolute(path, cwd), cwd) for path in named)
+        self.paths = tuple([place.forms(path, cwd, of_file_tool=True) for path in named])
 
     def decide(self) -> Decision:
         hook = self.scene.hook
@@ -91,6 +90,8 @@ class _Deciding:
 
     def _reached_by(self, kind: Literal["deny", "ask"]) -> Reach | None:
         rules = self.permissions.rules
+        if not rules.of[kind]:
+            return None
         rule = rules.bare(kind, self.names) or rules.named(
             kind, self.spec.name, dict(self.call.input)
         )

@@ -50,11 +50,13 @@ class Place:
         """Make a path absolute and normal. It may still be a link."""
         return absolute(path, cwd or self.root, self.home)
 
-    def forms(self, path: str, cwd: str | None) -> tuple[str, ...]:
+    def forms(self, path: str, cwd: str | None, *, of_file_tool: bool = False) -> tuple[str, ...]:
         """Give an absolute path as it is written, and where it leads if that is elsewhere."""
         written = self.absolute(path, cwd)
-        # `..` behind a link leads where the link's target lies, not where the link does.
-        joined = posixpath.join(cwd or self.root, path) if ".." in path else written
+        # `..` behind a link leads where the link's target lies, not where the link does; but file
+        # tools take it out before they look at the disk.
+        is_text = of_file_tool or ".." not in path
+        joined = written if is_text else posixpath.join(cwd or self.root, path)
         real = self.real(joined)
         return (written,) if real == written else (written, real)
 

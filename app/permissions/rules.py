@@ -1,7 +1,7 @@
 """Rules: `Tool`, `Tool(specifier)`. What they look like, where they come from, what they cover."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
@@ -107,6 +107,10 @@ class Rules:
 
     def __init__(self, rules: Iterable[Rule] = ()) -> None:
         self.all = tuple(rules)
+        self.of: Mapping[Behavior, Sequence[Rule]] = {
+            behavior: [rule for rule in self.all if rule.behavior == behavior]
+            for behavior in ("allow", "deny", "ask")
+        }
         self._commands: dict[Behavior, dict[str | None, list[Rule]]] = {
             "allow": {},
             "deny": {},
@@ -121,21 +125,15 @@ class Rules:
             for behavior, buckets in self._commands.items()
         }
         self._paths = {
-            behavior: [rule for rule in self.all if rule.behavior == behavior and rule.path]
-            for behavior in ("allow", "deny", "ask")
+            behavior: [rule for rule in rules if rule.path] for behavior, rules in self.of.items()
         }
 
-    def bare(self, behavior: Behavior, names: Iterable[str]) -> Rule | None:
+    def bare(self, behavior: Behavior, names: Collection[str]) -> Rule | None:
         """Give the first rule that covers every use of a tool."""
-        wanted = set(names)
-        return next(
-            (
-                rule
-                for rule in self.all
-                if rule.behavior == behavior and rule.is_bare and rule.names(wanted)
-            ),
-            None,
-        )
+        for rule in self.of[behavior]:
+            if rule.is_bare and rule.names(names):
+                return rule
+        return None
 
     def commands(self, behavior: Behavior) -> Sequence[Rule]:
         """Give the rules for single commands."""
@@ -153,16 +151,15 @@ class Rules:
                     return rule
         return None
 
-    def paths(self, behavior: Behavior, tools: Iterable[str]) -> Sequence[Rule]:
+    def paths(self, behavior: Behavior, tools: Collection[str]) -> Sequence[Rule]:
         """Give the path rules of these tools."""
-        wanted = set(tools)
-        return [rule for rule in self._paths[behavior] if rule.tool in wanted]
+        return [rule for rule in self._paths[behavior] if rule.tool in tools]
 
     def host(self, behavior: Behavior, url: object) -> Rule | None:
         """Give the WebFetch rule that covers a URL's host; for a URL that is none, no allow rule."""
         host = host_of(url)
-        for rule in self.all:
-            if rule.behavior == behavior and rule.tool == "WebFetch" and rule.value.ruleContent:
+        for rule in self.of[behavior]:
+            if rule.tool == "WebFetch" and rule.value.ruleContent:
                 domain = rule.value.ruleContent.lower().removeprefix("domain:")
                 if host is None and behavior != "allow":
                     return rule
@@ -175,8 +172,8 @@ class Rules:
         if tool not in _NAMED or not isinstance(given, dict):
             return None
         names = {given.get(key) for key in _NAMED[tool]}
-        for rule in self.all:
-            if rule.behavior == behavior and rule.tool == tool and rule.value.ruleContent in names:
+        for rule in self.of[behavior]:
+            if rule.tool == tool and rule.value.ruleContent in names:
                 return rule
         return None
 

@@ -8,9 +8,12 @@ must start no thread or process, which would inherit the identity for good.
 
 import ctypes
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+
+_NO_CHANGE = 2**32 - 1
+"""No user has this number: the calls only tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,28 +33,25 @@ def acting_as(identity: Identity | None) -> Iterator[None]:
     if identity is None:
         yield
         return
-    old_gid = _swap("setfsgid", identity.gid)
-    old_uid = _swap("setfsuid", identity.uid)
+    old_gid = _swap("setfsgid")(identity.gid)
+    old_uid = _swap("setfsuid")(identity.uid)
     try:
         _check("setfsgid", identity.gid)
         _check("setfsuid", identity.uid)
         yield
     finally:
-        _swap("setfsuid", old_uid)
-        _swap("setfsgid", old_gid)
+        _swap("setfsuid")(old_uid)
+        _swap("setfsgid")(old_gid)
 
 
 @functools.cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
-
-
-def _swap(name: str, number: int) -> int:
-    """Set, and give what it was before. These calls report no errors."""
-    return int(getattr(_libc(), name)(ctypes.c_uint(number)))
+def _swap(name: str) -> Callable[[int], int]:
+    """Give the call that sets, and tells what it was before. It reports no errors."""
+    call: Callable[[int], int] = getattr(ctypes.CDLL(None), name)
+    call.argtypes = (ctypes.c_uint,)  # type: ignore[attr-defined]  # a function of ctypes
+    return call
 
 
 def _check(name: str, wanted: int) -> None:
-    no_change = ctypes.c_uint(-1)
-    if int(getattr(_libc(), name)(no_change)) != wanted:
+    if _swap(name)(_NO_CHANGE) != wanted:
         raise PermissionError(f"{name}({wanted}) had no effect: the service is not root")

@@ -6,6 +6,7 @@ have the type that the schema names.
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from pydantic import ValidationError
@@ -34,6 +35,8 @@ def parse_input(tool: Tool[InputT], raw: Mapping[str, JsonValue]) -> InputT:
             "JSON. Send one complete JSON object.",
             wrapped=True,
         )
+    with suppress(ValidationError):  # most are right as they are
+        return tool.input_model.model_validate(raw, strict=True)
     properties = tool.spec.input_schema.get("properties", {})
     given = {key: _coerced(value, properties.get(key, {})) for key, value in raw.items()}
     try:

@@ -6,7 +6,7 @@ the disk, and then belongs to one mount or to none.
 
 import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.domain.text import printable, unstorable
@@ -29,6 +29,14 @@ class View:
     """The folder among them for what is not part of the work."""
     readable: frozenset[str] = frozenset()
     """Those among them in which nothing can be written."""
+    _beneath: tuple[tuple[str, str], ...] = field(init=False)
+    """Each mount, and how the paths in it begin. Longest first: without a sandbox one folder may
+    lie inside another."""
+
+    def __post_init__(self) -> None:
+        longest_first = sorted(self.mounts, key=len, reverse=True)
+        beneath = tuple((mount, mount.rstrip("/") + "/") for mount in longest_first)
+        object.__setattr__(self, "_beneath", beneath)
 
     def absolute(self, path: str, cwd: str) -> str:
         """Make a path absolute and normal. Raises `ToolFailed` for text that names no file."""
@@ -47,9 +55,8 @@ class View:
 
     def locate(self, path: str) -> tuple[str, str]:
         """Split an absolute path into its mount and the rest ("" for the mount itself)."""
-        # Longest first: without a sandbox one folder may lie inside another.
-        for mount in sorted(self.mounts, key=len, reverse=True):
-            if path == mount or path.startswith(mount.rstrip("/") + "/"):
+        for mount, start in self._beneath:
+            if path == mount or path.startswith(start):
                 return mount, path[len(mount) :].strip("/")
         folders = ", ".join(mount for mount in self.mounts if mount not in self.readable)
         raise ToolFailed(

@@ -72,13 +72,15 @@ class Project:
         )
 
     async def near(self, paths: Iterable[str], known: Briefing) -> News:
+        folders = [folder for path in paths for folder in self._folders_to(path)]
+        if self._seen_folders.issuperset(folders):
+            return News()
         reading = _Reading(self.workspace, known.files)
-        for path in paths:
-            for folder in self._folders_to(path):
-                if folder not in self._seen_folders:
-                    self._seen_folders.add(folder)
-                    for instructions in self._instructions(folder):
-                        reading.take(instructions)
+        for folder in folders:
+            if folder not in self._seen_folders:
+                self._seen_folders.add(folder)
+                for instructions in self._instructions(folder):
+                    reading.take(instructions)
         return News(files=reading.files)
 
     async def command(self, name: str) -> CommandText | None:

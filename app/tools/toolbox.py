@@ -129,10 +129,9 @@ def _failure(error: ToolFailed) -> ToolResult:
 
 def _presentable(result: ToolResult, name: str) -> ToolResult:
     """Make a result fit for the journal and the model: no NUL, no surrogates, never empty."""
-    content: str | list[dict[str, Any]] = printable_value(result.content)
-    return replace(
-        result,
-        content=content or f"({name} completed with no output)",
-        structured=printable_value(result.structured),
-        notes=tuple(map(printable, result.notes)),
-    )
+    content = printable_value(result.content) or f"({name} completed with no output)"
+    structured = printable_value(result.structured)
+    if content is result.content and structured is result.structured and not result.notes:
+        return result
+    notes = tuple(map(printable, result.notes))
+    return replace(result, content=content, structured=structured, notes=notes)
