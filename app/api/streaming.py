@@ -23,10 +23,10 @@ from starlette.types import Receive, Scope, Send
 from app.api.entries import end_json
 from app.api.forms import Form
 from app.api.problems import problem_json, problem_response
-from app.api.within import within
 from app.errors import RateLimited, RequestError
 from app.runs.items import End, Framed, Item
 from app.runs.outages import GONE, gone
+from app.within import within
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ that the response is put together. It counts only when it ended properly. Everyt
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from time import monotonic
@@ -26,6 +26,7 @@ from app.providers.rate_limits import NEAR, rate_limit_of
 from app.providers.repair import loads_repaired
 from app.providers.request_body import encode_request
 from app.providers.response import MalformedEvent, ResponseBuilder
+from app.within import within
 
 _MAX_FRAME_BYTES = 64 * 1024 * 1024
 _MAX_RESPONSE_BYTES = 64 * 1024 * 1024
@@ -130,15 +131,7 @@ class AnthropicModel:
         # URL) is not wanted here, and looking for it costs as much as sending does.
         connect_s = self._timeouts.connect_s
         limits = {"connect": connect_s, "pool": connect_s, "read": None, "write": None}
-        sized = httpx.Headers(headers)
-        sized["content-length"] = str(len(body))
-        request = httpx.Request(
-            "POST",
-            self._url,
-            headers=sized,
-            content=body if len(body) <= _AT_ONCE_BYTES else _pieces(body),
-            extensions={"timeout": limits},
-        )
+        request = _request(self._url, headers, body, {"timeout": limits})
         try:
             async with asyncio.timeout(self._timeouts.first_byte_s):
                 answer = await self._transport.handle_async_request(request)
@@ -147,7 +140,10 @@ class AnthropicModel:
         except _NETWORK_ERRORS as error:
             raise unreachable(error, None, None) from error
         # By their names in lower case: httpx looks through all of them for each that is wanted.
-        told = dict(answer.headers.items())
+        told = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in answer.headers.raw
+        }
         if answer.status_code == 200 and _is_event_stream(told):
             return answer, told
         try:
@@ -198,8 +194,7 @@ class AnthropicModel:
         builder: ResponseBuilder,
     ) -> bytes:
         try:
-            async with asyncio.timeout(wait_s):
-                return await anext(chunks)
+            return await within(wait_s, anext(chunks))
         except StopAsyncIteration:
             what = "The stream ended early." if builder.message_id else "The stream was empty."
             raise broken(what, request_id, builder) from None
@@ -232,6 +227,21 @@ class AnthropicModel:
         return event
 
 
+def _request(
+    url: httpx.URL, headers: Mapping[str, str], body: bytes, extensions: Mapping[str, Any]
+) -> httpx.Request:
+    if len(body) > _AT_ONCE_BYTES:
+        sized = {**headers, "content-length": str(len(body))}
+        return httpx.Request(
+            "POST", url, headers=sized, content=_pieces(body), extensions=extensions
+        )
+    # Of a body that is given as a stream httpx works out no headers: the transport knows them too.
+    stream = httpx.ByteStream(body)
+    request = httpx.Request("POST", url, headers=headers, stream=stream, extensions=extensions)
+    request.read()
+    return request
+
+
 async def _pieces(body: bytes) -> AsyncGenerator[bytes]:
     for at in range(0, len(body), _AT_ONCE_BYTES):
         yield body[at : at + _AT_ONCE_BYTES]
@@ -239,12 +249,8 @@ async def _pieces(body: bytes) -> AsyncGenerator[bytes]:
 
 async def _drain(chunks: AsyncGenerator[bytes]) -> None:
     # A body read to its end gives its connection back; a lingering one is not worth waiting for.
-    try:
-        async with asyncio.timeout(_LINGER_S):
-            async for _ in chunks:
-                break
-    except (TimeoutError, *_NETWORK_ERRORS):
-        return
+    with suppress(StopAsyncIteration, TimeoutError, *_NETWORK_ERRORS):
+        await within(_LINGER_S, anext(chunks))
 
 
 def _is_event_stream(headers: Mapping[str, str]) -> bool:

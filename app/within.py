@@ -1,31 +1,32 @@
-"""Waiting with a limit, for what mostly does not wait: a time-out costs more than a small write."""
+"""Waiting with a limit, for what mostly does not wait: a time-out costs more than a small read or write."""
 
 import asyncio
 from collections.abc import Awaitable, Generator
-from contextlib import suppress
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
+
+T = TypeVar("T")
 
 
-async def within(seconds: float, work: Awaitable[None]) -> None:
+async def within(seconds: float, work: Awaitable[T]) -> T:
     """Await something. A timer is set only when it has to wait. Raises `TimeoutError`."""
     steps = work.__await__()
     try:
         waits_for = next(steps)
-    except StopIteration:
-        return
+    except StopIteration as done:
+        return cast("T", done.value)
     async with asyncio.timeout(seconds):
-        await _Begun(steps, waits_for)
+        return await _Begun(steps, waits_for)
 
 
-class _Begun:
+class _Begun(Generic[T]):
     """What was begun by hand, and waits."""
 
-    def __init__(self, steps: Generator[Any, Any, None], waits_for: object) -> None:
+    def __init__(self, steps: Generator[Any, Any, T], waits_for: object) -> None:
         self._steps, self._waits_for = steps, waits_for
 
-    def __await__(self) -> Generator[Any, Any, None]:
+    def __await__(self) -> Generator[Any, Any, T]:
         waits_for = self._waits_for
-        with suppress(StopIteration):
+        try:
             while True:
                 try:
                     got = yield waits_for
@@ -33,3 +34,5 @@ class _Begun:
                     waits_for = self._steps.throw(error)
                 else:
                     waits_for = self._steps.send(got)
+        except StopIteration as done:
+            return cast("T", done.value)
