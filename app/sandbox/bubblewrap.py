@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from app.errors import ToolFailed
+from app.sandbox.dirs import let_owner_in
 from app.sandbox.driver import Channel, Finished, Limits, SessionDirs, Spool
 from app.sandbox.process import Child, Spawn, memory_file, readable, run_to_end
 from app.sandbox.programs import Programs
@@ -87,6 +88,7 @@ class BubblewrapSandbox:
         spool: Spool | None,
         channel: Channel | None,
     ) -> "SandboxedChild":
+        let_owner_in(self.dirs, uid=self.uid)
         with ExitStack() as ours:  # the child has its own copies
             status_read, status_write = os.pipe2(os.O_CLOEXEC)
             ours.callback(os.close, status_write)

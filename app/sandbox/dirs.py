@@ -31,6 +31,23 @@ def make_session_dirs(parent: Path, name: str, *, uid: int | None) -> SessionDir
     return dirs
 
 
+def let_owner_in(dirs: SessionDirs, *, uid: int | None) -> None:
+    """Give the owner of a session's folders back what a command took away (`chmod -R 600 .`).
+
+    Nothing could be run any more, else, that would give it back. What is somebody else's is left alone.
+    """
+    owner = os.geteuid() if uid is None else uid
+    for folder in (dirs.ws, dirs.tmp, dirs.home):
+        info = folder.lstat()
+        mode = stat.S_IMODE(info.st_mode)
+        if (
+            stat.S_ISDIR(info.st_mode)
+            and info.st_uid == owner
+            and mode & stat.S_IRWXU != stat.S_IRWXU
+        ):
+            folder.chmod(mode | stat.S_IRWXU)
+
+
 def check_reachable(folder: Path, *, uid: int) -> None:
     """Raise `ConfigError` unless a user of only this uid and gid can enter the folder."""
     path = folder.resolve()

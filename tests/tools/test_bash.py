@@ -89,6 +89,14 @@ async def test_a_directory_that_is_gone_is_told_and_left(desk: Desk) -> None:
     assert desk.memory.cwd == "/workspace"
 
 
+@pytest.mark.parametrize("folder", ["/workspace", "/tmp", "/home/agent"])
+async def test_a_session_that_shut_its_own_folder_has_commands_to_open_it(
+    folder: str, desk: Desk
+) -> None:
+    await desk.bash(f"mkdir {folder}/inner; chmod -R 600 {folder}; true")
+    assert await desk.bash(f"chmod -R u+X {folder}; ls -d {folder}/inner/") == f"{folder}/inner/"
+
+
 @pytest.mark.parametrize(
     "name", ["new\nline", "it's", "$(touch /workspace/pwned)", "ünï", "-n", " a "]
 )
