@@ -90,3 +90,12 @@ async def test_a_long_sift_gives_others_their_turn() -> None:
     assert await kept(range(30), slow) == list(range(0, 30, 2))
     other.cancel()
     assert turns >= 6
+
+
+@pytest.mark.platform
+async def test_a_flood_of_globs_is_searched_or_refused_in_words(desk: Desk) -> None:
+    desk.put("a.py", "needle")
+    found = await desk.call("Grep", pattern="needle", glob="a.py," * 1000)
+    assert text_of(found) == "Found 1 file\na.py"
+    refused = await desk.call("Grep", pattern="needle", glob="*," * 9000)
+    assert "holds 9000 globs, at most 1000" in text_of(refused)

@@ -31,6 +31,8 @@ _NEWEST_FIRST = r"""set -o pipefail
 "$@" | { xargs -0r stat --printf='%.9Y %n\0' -- 2>/dev/null || true; } | LC_ALL=C sort -z -k1,1rn -k2"""
 """Sorts the names that a command prints by time. ripgrep itself, when it is to sort, searches with one
 thread alone. A file that is gone by now is left out."""
+_MAX_GLOBS = 1_000
+"""Each is an argument, of which bubblewrap takes 9,000."""
 _NOT_SEARCHED = (".git", ".svn", ".hg", ".bzr", ".jj", ".sl")
 
 
@@ -140,7 +142,13 @@ def _matching(given: GrepInput) -> list[str]:
         options += "--multiline", "--multiline-dotall"
     if given.type:
         options.append(f"--type={given.type}")
-    options += [glob_option(glob) for glob in _globs(given.glob or "")]
+    globs = _globs(given.glob or "")
+    if len(globs) > _MAX_GLOBS:
+        raise ToolFailed(
+            f"The parameter `glob` holds {len(globs)} globs, at most {_MAX_GLOBS} are taken.",
+            wrapped=True,
+        )
+    options += map(glob_option, globs)
     return options + [f"--glob=!{name}" for name in _NOT_SEARCHED]
 
 
