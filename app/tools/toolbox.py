@@ -1,18 +1,19 @@
 """The tools of one session: offering them, checking calls, running them."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from app.domain.text import printable, printable_value
+from app.domain.text import printable
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
 from app.errors import ToolFailed
 from app.sandbox.driver import Sandbox
 from app.tools.decoder import Decoder
 from app.tools.inputs import parse_input
 from app.tools.open_file import compute
+from app.tools.presentable import check_result, presentable
 from app.tools.shells import Shells
 from app.tools.skills import Shelf
 from app.tools.stored_output import shortened, text_chars
@@ -97,15 +98,19 @@ class Toolbox:
     ) -> ToolResult:
         try:
             result = await tool.run(given, context)
+            check_result(result)
         except ToolFailed as error:
             return _failure(error)
-        except Exception:  # a bug in a tool must not end the run: this is the tools' edge
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            # A bug in a tool must not end the run, or the service: this is the tools' edge.
+            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+                raise
             logger.exception(
                 "A tool failed unexpectedly",
                 extra={"action": "tool_crashed", "tool": call.name, "tool_use_id": call.id},
             )
             return ToolResult(f"{call.name} failed because of an internal error.", is_error=True)
-        fit = partial(_presentable, result, tool.spec.name)
+        fit = partial(presentable, result, tool.spec.name)
         return await compute(fit, size_bytes=text_chars(result))
 
     def _prepared(self, call: ToolCall) -> tuple[Tool[Any], ToolInput]:
@@ -120,18 +125,14 @@ class Toolbox:
         return ToolFailed(f"Error: No such tool available: {shown}{why}", wrapped=True)
 
 
+def _is_cancelled() -> bool:
+    """Whether the call is to end, or its tool has only let out what ended something of its own."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
 def _failure(error: ToolFailed) -> ToolResult:
     text = printable(error.message)
     if error.wrapped:
         text = f"<tool_use_error>{text}</tool_use_error>"
     return ToolResult(text, is_error=True)
-
-
-def _presentable(result: ToolResult, name: str) -> ToolResult:
-    """Make a result fit for the journal and the model: no NUL, no surrogates, never empty."""
-    content = printable_value(result.content) or f"({name} completed with no output)"
-    structured = printable_value(result.structured)
-    if content is result.content and structured is result.structured and not result.notes:
-        return result
-    notes = tuple(map(printable, result.notes))
-    return replace(result, content=content, structured=structured, notes=notes)

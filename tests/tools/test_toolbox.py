@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pytest
 
@@ -42,8 +42,13 @@ async def echo_tool(given: EchoInput, _: ToolContext) -> ToolResult:
             raise ToolFailed("it is invalid", wrapped=True)
         case "bug":
             raise ZeroDivisionError("a secret")
+        case "exit":
+            raise SystemExit("a secret")
         case "cancel":
             raise asyncio.CancelledError
+        case "wait":
+            await asyncio.Event().wait()
+            raise AssertionError
         case "":
             return ToolResult("")
         case _:
@@ -216,20 +221,56 @@ async def test_a_tools_own_failure_is_plain_and_a_validation_error_is_wrapped(de
     assert invalid == ToolResult("<tool_use_error>it is invalid</tool_use_error>", is_error=True)
 
 
+@pytest.mark.parametrize("bug", ["bug", "exit", "cancel"])
 async def test_a_bug_in_a_tool_is_logged_and_told_without_details(
-    desk: Desk, caplog: pytest.LogCaptureFixture
+    bug: str, desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR, logger="app.tools.toolbox"):
-        result = await call(box(desk), "Echo", {"text": "bug"})
+        result = await call(box(desk), "Echo", {"text": bug})
     assert result == ToolResult("Echo failed because of an internal error.", is_error=True)
     (record,) = caplog.records
     assert record.__dict__["action"] == "tool_crashed"
     assert record.exc_info
 
 
+DEEP: Any = 0
+for _ in range(2_000):
+    DEEP = [DEEP]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *(None, "text", {"content": "text"}),
+        *(ToolResult(cast("Any", content)) for content in (None, 5, b"x", {"a": 1}, ("a",))),
+        *(ToolResult(cast("Any", [block])) for block in (5, {}, {"type": "video"})),
+        *(ToolResult([{"type": kind}]) for kind in ("text", "image", "tool_reference")),
+        ToolResult([{"type": "text", "text": 5}]),
+        ToolResult([{"type": "text", "text": "x", "more": DEEP}]),
+        *(ToolResult("x", structured=given) for given in (object(), {1: 2}, {"s": {1}}, b"x")),
+        ToolResult("x", structured=DEEP),
+        ToolResult("x", facts=cast("Any", None)),
+        *(ToolResult("x", notes=cast("Any", notes)) for notes in (None, (5,))),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+async def test_what_is_no_result_is_a_bug_of_its_tool(given: Any, desk: Desk) -> None:
+    @tool(name="Junk", description="Gives junk.", input_model=Inner)
+    async def junk(_: Inner, __: ToolContext) -> ToolResult:
+        return cast("ToolResult", given)
+
+    result = await call(box(desk, junk), "Junk", {"n": 1})
+    assert result == ToolResult("Junk failed because of an internal error.", is_error=True)
+
+
 async def test_a_cancellation_passes_through(desk: Desk) -> None:
+    going = asyncio.create_task(
+        box(desk).call(ToolCall("t", "Echo", {"text": "wait"}), ToolMemory())
+    )
+    await asyncio.sleep(0)
+    going.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await box(desk).call(ToolCall("t", "Echo", {"text": "cancel"}), ToolMemory())
+        await going
 
 
 async def test_an_empty_result_says_that_it_is_empty(desk: Desk) -> None:
