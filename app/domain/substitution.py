@@ -8,6 +8,9 @@ makes that one words too. Spec: tools 15 and 16.
 import re
 from collections.abc import Mapping
 
+MOST_PUT_IN = 1_000_000
+"""Characters that are put into a text, beside its arguments once: a short text can hold thousands of
+places, and each may take a long one."""
 _SHELL = r"(?<!\S)!`([^`\n]+)`"
 _ARGUMENTS = r"\$ARGUMENTS\b|\$(\d{1,3})(?!\d)"
 _FOLDER = "${CLAUDE_SKILL_DIR}"
@@ -38,25 +41,29 @@ def substituted(
     """Put arguments in for `$ARGUMENTS` and, counted from 0, `$0`, `$1`; a folder for its name.
 
     `outputs` are put in for commands, by their text. A word that is missing leaves its place as it
-    is. Arguments that the text has no place for stand in a line after it. What was put in is not
-    looked at again.
+    is, and so does what would be too much. Arguments that the text has no place for stand in a line
+    after it. What was put in is not looked at again.
     """
     words = arguments.split()
     has_place = False
+    room = MOST_PUT_IN + len(arguments)
 
     def put(found: re.Match[str]) -> str:
-        nonlocal has_place
+        nonlocal has_place, room
         whole, command, number = found[0], found[1], found[2]
+        has_place |= command is None and whole != _FOLDER
         if command is not None:
-            output = (outputs or {}).get(command)
-            return "!`" + _PLACES.sub(put, command) + "`" if output is None else output
-        if number is not None:
-            has_place = True
-            return words[int(number)] if int(number) < len(words) else whole
-        if whole == _FOLDER:
-            return folder
-        has_place = True
-        return arguments
+            text = (outputs or {}).get(command)
+            if text is None:
+                return "!`" + _PLACES.sub(put, command) + "`"
+        elif number is not None:
+            text = words[int(number)] if int(number) < len(words) else whole
+        else:
+            text = folder if whole == _FOLDER else arguments
+        if len(text) > room:
+            return whole
+        room -= len(text)
+        return text
 
     text = _PLACES.sub(put, body)
     return text if has_place or not arguments else f"{text.rstrip()}\n\nARGUMENTS: {arguments}"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.substitution import commands_of, mentions_of, substituted
+from app.domain.substitution import MOST_PUT_IN, commands_of, mentions_of, substituted
 
 
 @pytest.mark.requirement("skill:arguments")
@@ -37,3 +37,12 @@ def test_a_text_asks_for_what_holds_no_place_for_arguments() -> None:
     body = "!`cat ${CLAUDE_SKILL_DIR}/a` x=!`b` !`c $0` !`d $ARGUMENTS` @e.txt, @$0/f @${CLAUDE_SKILL_DIR}/g"
     assert commands_of(body, "/s") == {"cat ${CLAUDE_SKILL_DIR}/a": "cat /s/a"}
     assert mentions_of(body, "/s") == ["e.txt", "/s/g"]
+
+
+@pytest.mark.requirement("skill:arguments")
+def test_a_text_of_many_places_does_not_grow_without_end() -> None:
+    long = "x" * (MOST_PUT_IN + 1)
+    many = substituted("$ARGUMENTS " * 6_000, long, "")
+    assert many == f"{long} " + "$ARGUMENTS " * 5_999
+    outputs = substituted("!`ls` " * 9_000, "", "", outputs={"ls": "y" * 30_000})
+    assert outputs == ("y" * 30_000 + " ") * 33 + "!`ls` " * (9_000 - 33)
