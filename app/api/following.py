@@ -8,8 +8,10 @@ from fastapi import Request, Response
 from app.api.forms import form_of
 from app.api.streaming import Pace, StreamResponse, Subject
 from app.runs.callers import Caller
+from app.runs.items import Framed
 from app.runs.listing import Row, RunRow
 from app.runs.service import Service
+from app.runs.topic import frame
 
 FRAMES = {
     "text/event-stream": {"schema": {"type": "string"}},
@@ -44,7 +46,10 @@ def stream_run(
     is_promised: bool = True,
     known: Sequence[Row] = (),
 ) -> Response:
-    """Stream a run. The stream of a run that was just started is promised: its slot is not refused."""
+    """Stream a run. The stream of a run that was just started is promised: its slot is not refused.
+
+    `known` are all rows that there are beyond `after`, when they are known already.
+    """
     if previews is None:
         previews = "all" if run.options.get("include_partial_messages") else "none"
     return StreamResponse(
@@ -55,6 +60,7 @@ def stream_run(
         form=form_of(request, is_wrapped=is_wrapped),
         pace=pace(service),
         slot=lambda: service.stream_slots.hold(caller, run.session_id, is_promised=is_promised),
+        known=[Framed(row, frame(row)) for row in known if not row.is_aside],
     )
 
 

@@ -1,16 +1,16 @@
 """The response that streams: what readers of a run or a session are sent.
 
-The first bytes go out before the log is read. After the first byte there is no status left:
-trouble is a `problem`, and a stream that ends without an `end` is broken. sse-starlette beats, hears
-the client hang up, and gives up on one that takes no heartbeat; this sends, in two forms, and adds
-the stream's age, its slot, and the last word. The slot is held by the call that serves, so a
-response that is never served holds none.
+The first bytes go out before the log is read, in one write with the rows that are known then. After
+the first byte there is no status left: trouble is a `problem`, and a stream that ends without an
+`end` is broken. sse-starlette beats, hears the client hang up, and gives up on one that takes no
+heartbeat; this sends, in two forms, and adds the stream's age, its slot, and the last word. The slot
+is held by the call that serves, so a response that is never served holds none.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from typing import cast
@@ -74,8 +74,10 @@ class StreamResponse(EventSourceResponse):
         form: Form,
         pace: Pace,
         slot: Callable[[], AbstractContextManager[None]],
+        known: Sequence[Framed] = (),
     ) -> None:
-        self._lists, self._subject, self._form = lists, subject, form
+        """`lists` give what comes behind the rows that are `known` already."""
+        self._lists, self._subject, self._form, self._known = lists, subject, form, known
         self._max_age_s, self._slot = pace.max_age_s, slot
         self._last_seq = subject.after
         self._send_timeout_s = pace.send_timeout_s
@@ -101,6 +103,8 @@ class StreamResponse(EventSourceResponse):
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
+            # In this very step: tasks that were made meanwhile begin behind it, the run's among them.
+            await self._begin(send)
             await super().__call__(scope, receive, send)
         except SendTimeoutError:
             log.info(
@@ -114,11 +118,16 @@ class StreamResponse(EventSourceResponse):
                     await send(body)
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _stream_response(self, send: Send) -> None:
-        """Send everything, in place of what the base makes of chunks."""
+    async def _begin(self, send: Send) -> None:
         head = {"status": self.status_code, "headers": self.raw_headers}
         await send({"type": "http.response.start", **head})
-        await self._put(self._form.opening(str(self._subject)), send)
+        opening = self._form.opening(str(self._subject))
+        await self._put(b"".join((opening, *map(self._form.item, self._known))), send)
+        if self._known:
+            self._last_seq = self._known[-1].row.seq
+
+    async def _stream_response(self, send: Send) -> None:
+        """Send what follows, in place of what the base makes of chunks."""
         try:
             async with asyncio.timeout(self._max_age_s) as age:
                 async for items in self._lists:

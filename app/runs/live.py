@@ -208,17 +208,26 @@ class Hub:
     # -- reading --------------------------------------------------------------------------
 
     async def follow(
-        self, tenant_id: str, session_id: str, *, after: int, previews: bool
+        self,
+        tenant_id: str,
+        session_id: str,
+        *,
+        after: int,
+        previews: bool,
+        known: Sequence[Row] = (),
     ) -> AsyncGenerator[list[Item]]:
         """Give everything beyond `after`, then what comes, until an `End`.
 
         Rows come in order, without gap or repetition; previews in between. Lists are what is
-        ready together: write them in one go. Raises `Unavailable` when the database is gone.
+        ready together: write them in one go. Rows beyond `after` that are `known` are not given;
+        they are taken for all that there are, unless more was heard of. If there were more, that
+        shows with the next row, or at the next poll. Raises `Unavailable` when the database is gone.
         """
-        sent = after
+        sent = known[-1].seq if known else after
         with self._subscription(tenant_id, session_id) as (topic, reader):
+            topic.note(known)
+            has_more = not known or max(topic.cursor or 0, topic.newest) > sent
             while True:
-                has_more = True
                 while has_more:
                     rows, has_more = await self._page(tenant_id, session_id, sent)
                     if rows:
@@ -240,6 +249,7 @@ class Hub:
                         yield ready
                         if isinstance(ready[-1], End):
                             return
+                has_more = True
 
     async def _page(self, tenant_id: str, session_id: str, after: int) -> tuple[list[Row], bool]:
         try:

@@ -11,7 +11,7 @@ from app.domain.work_items import Items
 from app.errors import CursorInvalid, NotFound
 from app.runs.items import Comment, End, Framed, Item
 from app.runs.live import Hub
-from app.runs.topic import RUN_FINISHED, frame
+from app.runs.topic import RUN_FINISHED
 from app.store import audits, journal
 from app.store import runs as store_runs
 from app.store.audits import AuditRow as AuditRow
@@ -256,20 +256,19 @@ class Queries:
     ) -> AsyncGenerator[list[Item]]:
         """Give a run's part of its session's log beyond `after`, until the run has ended.
 
-        `after` is at the most the log's end at the time of the call. `known` are the first rows
-        beyond it, when the caller has them: they are given at once.
+        `after` is at the most the log's end at the time of the call. `known` are all rows that
+        there are beyond it, when the caller has them: they are not given again.
         """
         start = max(run.first_seq - 1, -1 if after is None else after)
-        if known:
-            yield [Framed(row, frame(row)) for row in known if not row.is_aside]
-            start = known[-1].seq
-        elif start >= run.first_seq:
+        if not known and start >= run.first_seq:
             # The run may have ended since it was read: then nothing would ever come.
             run = await self.run(tenant_id, run.id)
             if run.last_seq is not None and run.last_seq <= start:
                 yield [End("run_finished")]
                 return
-        items = self.hub.follow(tenant_id, run.session_id, after=start, previews=previews != "none")
+        items = self.hub.follow(
+            tenant_id, run.session_id, after=start, previews=previews != "none", known=known
+        )
         shown_lists = _shown(
             items, previews=previews, run_id=run.id, is_main=run.origin != "subagent"
         )

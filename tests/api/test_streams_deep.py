@@ -6,7 +6,7 @@ import gc
 import json
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from starlette.types import Message
 from app.api.sse import Events
 from app.api.streaming import Pace, StreamResponse, Subject
 from app.runs.callers import Caller
+from app.runs.items import Framed
+from app.store.rows import Row
 from tests.api.stage import (
     Stage,
     frames,
@@ -364,7 +366,12 @@ async def test_a_response_that_is_never_served_holds_nothing(stage: Stage) -> No
 
 
 def response_to(
-    stage: Stage, session_id: str, *, heartbeat_s: float = 5.0, send_timeout_s: float = 0.2
+    stage: Stage,
+    session_id: str,
+    *,
+    heartbeat_s: float = 5.0,
+    send_timeout_s: float = 0.2,
+    known: Sequence[Framed] = (),
 ) -> StreamResponse:
     """The response that a route gives for a session."""
     service = stage.host.service
@@ -375,12 +382,39 @@ def response_to(
         form=Events(),
         pace=Pace(heartbeat_s, send_timeout_s, 60.0),
         slot=lambda: service.stream_slots.hold(caller, session_id),
+        known=known,
     )
 
 
 async def never() -> Message:
     await asyncio.Event().wait()
     raise AssertionError
+
+
+async def test_head_and_known_rows_go_out_before_any_task_that_was_made_runs(stage: Stage) -> None:
+    session = await stage.session()
+    row = Row(1, None, "service", "session.created", "{}")
+    went: list[Any] = []
+
+    async def send(message: Message) -> None:
+        went.append(message.get("body", message["type"]))
+
+    async def other() -> None:
+        went.append("other")
+
+    async def serve() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(other())
+            await response({"type": "http", "method": "GET"}, never, send)
+
+    response = response_to(stage, session["id"], known=[Framed(row, b"known\n\n")])
+    serving = asyncio.create_task(serve())
+    await until(lambda: "other" in went)
+    serving.cancel()
+    await asyncio.wait([serving])
+    assert went[0] == "http.response.start"
+    assert went[1].endswith(b"known\n\n")
+    assert went[2] == "other"
 
 
 async def test_a_reader_that_takes_nothing_for_a_while_is_told_so_if_it_takes_that(

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 
 import pytest
@@ -53,8 +53,15 @@ async def write(database: Database, claim: Claim, count: int) -> list[Row]:
     return await append(database, claim.lease, Batch(tuple(note(claim) for _ in range(count))))
 
 
-def follow(hub: Hub, claim: Claim, after: int = 0, *, previews: bool = False) -> Lists:
-    return hub.follow(TENANT, claim.lease.session_id, after=after, previews=previews)
+def follow(
+    hub: Hub,
+    claim: Claim,
+    after: int = 0,
+    *,
+    previews: bool = False,
+    known: Sequence[Row] = (),
+) -> Lists:
+    return hub.follow(TENANT, claim.lease.session_id, after=after, previews=previews, known=known)
 
 
 async def take(
@@ -77,6 +84,39 @@ async def waiting(hub: Hub, lists: Lists) -> "asyncio.Task[list[Item]]":
 
     await until(follows)
     return task
+
+
+async def test_rows_that_are_known_are_taken_for_all_until_more_is_heard_of(
+    database: Database,
+) -> None:
+    claim = await begun(database)
+    hub = hub_of(database)
+    known = await read_all(database, claim)
+    async with working(hub), aclosing(follow(hub, claim, known=known)) as lists:
+        first = await waiting(hub, lists)
+        more = await write(database, claim, 1)
+        hub.wrote(*claim.lease.session, more)
+        assert seqs_of(await first) == [row.seq for row in more]
+
+
+@pytest.mark.parametrize("is_read", [True, False], ids=["by another reader", "by the poll"])
+async def test_what_came_behind_known_rows_before_they_were_followed_is_not_missed(
+    database: Database, *, is_read: bool
+) -> None:
+    claim = await begun(database)
+    hub = hub_of(database, poll_s=60 if is_read else 0.1)
+    known = await read_all(database, claim)
+    late = await write(database, claim, 2)
+    async with working(hub), aclosing(follow(hub, claim)) as others:
+        if is_read:
+            await take(others, late[-1].seq)
+            (await waiting(hub, others)).cancel()
+        async with aclosing(follow(hub, claim, known=known)) as lists:
+            assert await take(lists, late[-1].seq) == [row.seq for row in late]
+
+
+async def read_all(database: Database, claim: Claim) -> list[Row]:
+    return (await read_page(database, *claim.lease.session, after=0)).rows
 
 
 def seqs_of(items: list[Item]) -> list[int]:
