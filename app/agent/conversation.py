@@ -11,12 +11,17 @@ if TYPE_CHECKING:
     from app.agent.state import LoopState
 
 
-def said_so_far(state: "LoopState | Draft") -> tuple[ContextMessage, ...]:
-    """Give the conversation with what is newer than its newest response: results in call order."""
-    results, context = state.results, tuple(state.context)
+def said_so_far(state: "LoopState") -> tuple[ContextMessage, ...]:
+    """Give the conversation with what is newer than its newest response."""
+    tail = said_since(state)
+    return followed(state.context, tail, state.newer) if tail else state.context
+
+
+def said_since(state: "LoopState | Draft") -> tuple[bytes, ...]:
+    """Give what is newer than the newest response: results in call order, then notes."""
+    results = state.results
     ordered = (results[call.id] for call in state.calls if call.id in results)
-    tail = (*ordered, *state.notes)
-    return followed(context, tail, state.newer) if tail else context
+    return (*ordered, *state.notes)
 
 
 def followed(

@@ -8,7 +8,7 @@ from app.agent.active import CLEARED, COMPACTED
 from app.agent.briefing import news_block, opening_blocks, reminder
 from app.agent.carried import Carrier
 from app.agent.command import COMMAND, COMMAND_NOTICE, COMMAND_SAID, EXPANDED
-from app.agent.conversation import said_so_far
+from app.agent.conversation import followed, said_since
 from app.agent.hook_memory import HOOK
 from app.agent.run_info import memory_of, told_first
 from app.agent.shortened import blocks_of, clear, put_summary
@@ -279,11 +279,13 @@ class Draft:
 
     def _open(self, message: AssistantMessage) -> None:
         stop_reason, usage = message.message.stop_reason, message.message.usage
-        said = said_so_far(self)
-        # What stands before the newest response cannot change any more.
-        self.context = [*said[:-2], *(message.closed() for message in said[-2:])]
+        # Only its end is touched: a fold does this for each response. What stands before the newest
+        # one cannot change any more.
+        if tail := said_since(self):
+            self.context[-2:] = followed(tuple(self.context[-2:]), tail, self.newer)
+        self.context[-2:] = [message.closed() for message in self.context[-2:]]
         # No count from the provider: as much as there is to see.
-        asked = usage.prompt_tokens or sum(message_tokens(message) for message in said)
+        asked = usage.prompt_tokens or sum(map(message_tokens, self.context))
         if not (self.context and self.context[-1].role == "assistant"):  # else a paused one goes on
             self.context.append(
                 ContextMessage("assistant", (), tokens_before=asked, known=self.briefing)

@@ -12,6 +12,8 @@ def counted(
     counts: SubagentCounts, message: Message, facts: Mapping[str, Any] | None
 ) -> SubagentCounts:
     """Give the numbers after a message, at whatever depth it stands."""
+    if not facts and message.type != "system":  # most of a journal
+        return counts
     match message:
         case TaskStartedMessage(task_type="local_agent"):
             told = own_facts(facts)

@@ -302,7 +302,16 @@ _ANY_MESSAGE: TypeAdapter[Message] = TypeAdapter(Message)
 def parse_message(body: bytes | str) -> Message:
     """Read a journal row's body. Raises `ValidationError`, and `ValueError` for what is no JSON."""
     # Decoded first: the validator would do so again for each function that tells kinds apart.
-    return _ANY_MESSAGE.validate_python(from_json(body, cache_strings="keys"))
+    value = from_json(body, cache_strings="keys")
+    kind = _OFTEN.get(value.get("type")) if isinstance(value, dict) else None
+    return (kind or _ANY_MESSAGE).validate_python(value)
+
+
+_OFTEN: dict[object, TypeAdapter[AssistantMessage] | TypeAdapter[UserMessage]] = {
+    "assistant": TypeAdapter(AssistantMessage),
+    "user": TypeAdapter(UserMessage),
+}
+"""Kinds that most of a journal is made of, told by their type alone."""
 
 
 def encode_message(message: Message) -> bytes:

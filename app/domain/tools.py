@@ -132,15 +132,16 @@ class ToolMemory:
 
     def plus(self, facts: "ToolFacts") -> "ToolMemory":
         """Give the memory after a call that reported `facts`."""
-        return replace(
-            self,
-            cwd=facts.cwd or self.cwd,
-            files={**self.files, **facts.files} if facts.files else self.files,
-            work={**self.work, **facts.work} if facts.work else self.work,
-            skills={**self.skills, **facts.skills} if facts.skills else self.skills,
-            loaded=tuple(dict.fromkeys((*self.loaded, *facts.loaded))),
-            servers={**self.servers, **facts.servers} if facts.servers else self.servers,
-            granted={**self.granted, **facts.granted} if facts.granted else self.granted,
+        # Not by `replace`: a resumed session does this for each of its calls.
+        return ToolMemory(
+            facts.cwd or self.cwd,
+            {**self.files, **facts.files} if facts.files else self.files,
+            {**self.work, **facts.work} if facts.work else self.work,
+            {**self.skills, **facts.skills} if facts.skills else self.skills,
+            tuple(dict.fromkeys((*self.loaded, *facts.loaded))) if facts.loaded else self.loaded,
+            self.settled,
+            {**self.servers, **facts.servers} if facts.servers else self.servers,
+            {**self.granted, **facts.granted} if facts.granted else self.granted,
         )
 
 
