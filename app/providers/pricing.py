@@ -120,8 +120,11 @@ class PriceTable:
             return price.cost_usd(usage).quantize(_DIGITS)
         if (flat := _flat_price(model, at.date())) is not None:
             return flat.cost_usd(usage).quantize(_DIGITS)
-        info = _package_model(model)
-        return None if info is None else _package_cost(info, usage, at).quantize(_DIGITS)
+        if (info := _package_model(model)) is None:
+            return None
+        if usage == Usage():  # asked by those who only want to know whether there is a price
+            return Decimal(0).quantize(_DIGITS)
+        return _package_cost(info, usage, at).quantize(_DIGITS)
 
     def limits(self, model: str) -> ModelLimits:
         known = self._limits.get(model) or self._limits.get(self.canonical(model))

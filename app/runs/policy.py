@@ -127,7 +127,7 @@ class Policy:
         return fallback
 
     def _check_price(self, model: str, options: AgentOptions, now: datetime) -> None:
-        is_priced = self.models.cost_usd(model, Usage(input_tokens=1), now) is not None
+        is_priced = self.models.cost_usd(model, Usage(), now) is not None
         if options.max_budget_usd is not None and not is_priced:
             raise UnpricedBudget(
                 f"No price is known for {model!r}, so a budget cannot be kept. Leave "

@@ -50,9 +50,10 @@ def let_owner_in(dirs: SessionDirs, *, uid: int | None) -> None:
 
 def check_reachable(folder: Path, *, uid: int) -> None:
     """Raise `ConfigError` unless a user of only this uid and gid can enter the folder."""
-    path = folder.resolve()
-    for step in reversed((path, *path.parents)):
-        if not _can_enter(step.stat(), uid):
+    names = os.path.realpath(folder).split("/")
+    for depth in range(1, len(names) + 1):
+        step = "/".join(names[:depth]) or "/"
+        if not _can_enter(os.stat(step), uid):  # noqa: PTH116 - each run does this
             raise ConfigError(
                 f"The sandbox's user (uid {uid}) cannot enter {step}, which leads to {folder}. "
                 f"Run `chmod o+x {step}`, or set TREADLE_DATA_DIR to a folder below one that "

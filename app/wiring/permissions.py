@@ -75,8 +75,10 @@ def offered(tools: Sequence[Tool[Any]], options: AgentOptions) -> Sequence[ToolS
 def disabled_tools(tools: Sequence[Tool[Any]], options: AgentOptions) -> frozenset[str]:
     """Give the names of tools that a run is not offered."""
     names = {tool.spec.name for tool in tools}
-    rules = Permissions.of(options).rules
-    removed = {name for name in names if rules.bare("deny", [name])}
+    removed: set[str] = set()
+    if options.disallowed_tools:
+        rules = Permissions.of(options).rules
+        removed = {name for name in names if rules.bare("deny", [name])}
     if options.actions.questions == "deny":
         removed.add(ASK_USER)
     if options.actions.permissions == "deny":
