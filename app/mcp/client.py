@@ -320,8 +320,9 @@ def _cause(error: BaseException) -> str:
         error = error.exceptions[0]
     if isinstance(error, ToolFailed):
         return error.message
-    return _short(error) if str(error) else type(error).__name__
+    return _short(error)
 
 
 def _short(error: BaseException) -> str:
-    return printable(str(error)).splitlines()[0][:300]
+    said = printable(str(error)).strip().splitlines()
+    return said[0][:300] if said else type(error).__name__

@@ -93,6 +93,30 @@ async def test_readers_see_what_subagents_do_and_find_all_of_it_in_their_transcr
         await check_session(database, session_id)
 
 
+@pytest.mark.requirement("loop:subagent-messages")
+async def test_each_of_three_levels_has_a_transcript_of_its_own(service: Host) -> None:
+    client = service.client
+    third = agent(bash("echo third"), {"text": "third told"}, text="Third.")
+    second = agent(third, {"text": "second told"}, text="Second.")
+    first = agent(second, {"text": "first told"}, text="First.")
+    run = await start(client, scripted(first, {"text": "fine"}), **OPTIONS)
+    await finished(client, run["id"])
+    session = f"/v1/sessions/{run['session_id']}"
+    found = sorted(await subagents(client, run["session_id"]), key=lambda each: each["depth"])
+    assert [each["depth"] for each in found] == [1, 2, 3]
+    parents = [each["parent_agent_id"] for each in found]
+    assert parents == [None, *(each["agent_id"] for each in found[:2])]
+    for each, words in zip(found, ("first told", "second told", "third told"), strict=True):
+        key = {"parent_tool_use_id": each["tool_use_id"]}
+        path = f"{session}/subagents/{each['tool_use_id']}/messages"
+        transcript = (await client.get(path)).json()["data"]
+        assert said(transcript) == [words]
+        messages_of = (await client.get(f"{session}/messages", params=key)).json()["data"]
+        assert messages_of == transcript
+        async with aclosing(frames(client, f"{session}/stream", **key)) as stream:
+            assert [(await anext(stream)).body for _ in transcript] == transcript
+
+
 @pytest.mark.requirement("skill:fork")
 async def test_a_tenants_skill_is_carried_out_by_a_subagent_with_what_it_allows(
     service: Host,
