@@ -16,7 +16,7 @@ from app.agent.command import LOCAL_COMMANDS, said_by
 from app.agent.effects import Effects
 from app.agent.state import LoopState
 from app.domain.briefing import News
-from app.domain.mcp import PREFIX
+from app.domain.mcp import PREFIX, ServerStatus
 from app.domain.messages import Prompt
 from app.domain.skills import SkillNote
 from app.domain.substitution import commands_of, mentions_of, substituted
@@ -82,7 +82,7 @@ async def _expanded(
             body = substituted(found.text, arguments, found.folder, outputs)
             texts = [_told(name, arguments), body]
         if len(texts) == 1 and name not in LOCAL_COMMANDS:
-            texts = [_unknown(name, skills), text]
+            texts = [_unknown(name, skills, effects.servers.readiness().statuses), text]
     expansion = Expansion([], granted=granted)
     for path in named:
         if len(expansion.read) < MOST_MENTIONS:
@@ -139,7 +139,8 @@ def _told(name: str, arguments: str) -> str:
     )
 
 
-def _unknown(name: str, skills: Iterable[SkillNote]) -> str:
-    names = (*LOCAL_COMMANDS, *(note.name for note in skills if note.for_user))
+def _unknown(name: str, skills: Iterable[SkillNote], servers: Iterable[ServerStatus]) -> str:
+    prompts = (prompt for server in servers for prompt in server.prompts)
+    names = (*LOCAL_COMMANDS, *(note.name for note in skills if note.for_user), *prompts)
     known = ", ".join(f"/{each}" for each in names)
     return _UNKNOWN.replace("{name}", f"/{name}").replace("{known}", known)

@@ -1,6 +1,7 @@
 """Runs with MCP servers, over HTTP."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,8 @@ async def test_prompts_of_a_server_are_commands_and_its_words_reach_the_model(
         await finished(service.client, again["id"])
         said = str(messages_api.requests[-1].body["messages"])
         assert "/mcp__s__nothing, which is no command here" in said
+        (known,) = re.findall("The commands here: (.*?)\\.", said)
+        assert "/mcp__s__greet" in known.split(", ")
         assert said.count("Ask nicely.") == 1  # nothing is told twice
 
 
