@@ -6,6 +6,7 @@ of tools and modes can only take away from what the run has. Spec: tools 14.
 
 import posixpath
 import re
+import time
 from typing import get_args
 
 from pydantic import ValidationError
@@ -21,6 +22,8 @@ from app.tools.workspace import Workspace
 
 MAX_FILE_BYTES = 64 * 1024
 MAX_FILES = 50
+MAX_CPU_S = 0.25
+"""Processor time after which no more are read: YAML can be made to take much of it."""
 _FOLDER = ".claude/agents"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}")
 _BARE = re.compile(r"[A-Za-z0-9_-]{1,200}")
@@ -35,7 +38,10 @@ def read_agents(workspace: Workspace) -> dict[str, AgentDefinition]:
     folder = posixpath.join(workspace.root, _FOLDER)
     names = sorted(name for name in workspace.names(folder) if name.endswith(".md"))
     found: dict[str, AgentDefinition] = {}
+    ends_at = time.thread_time() + MAX_CPU_S
     for name in names[:MAX_FILES]:
+        if time.thread_time() > ends_at:
+            break
         document = _document(workspace, posixpath.join(folder, name))
         kind = document and _definition(document)
         if document and kind and (called := document.text("name")):

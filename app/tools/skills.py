@@ -9,8 +9,9 @@ their names; only they bring permissions. Spec: tools 15 and 16.
 
 import posixpath
 import re
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from app.domain.options import SettingSource
@@ -19,7 +20,7 @@ from app.domain.substitution import substituted
 from app.domain.text import printable
 from app.errors import ToolFailed
 from app.tools.encoding import decode
-from app.tools.frontmatter import Document, read_document
+from app.tools.frontmatter import IN_PARENTHESES, Document, read_document
 from app.tools.workspace import Workspace
 
 MANIFEST = "SKILL.md"
@@ -28,12 +29,14 @@ MAX_NOTES = 100
 """Skills and commands that are announced; those beyond are loaded by name all the same."""
 MAX_LOOKS = 400
 """Files and folders that are looked at to find them."""
+MAX_CPU_S = 0.25
+"""Processor time after which no more are looked at: YAML can be made to take much of it."""
 MAX_DEPTH = 4
 """Folders below `.claude/commands`."""
 MAX_DESCRIPTION_CHARS = 400
 NAME = re.compile(r"\w[\w.-]{0,63}")
 """What a skill may be called."""
-_RULE = re.compile(r"(?:[^,\s(]|\([^)]*\)|\()+")
+_RULE = re.compile(rf"(?:[^,\s(]|{IN_PARENTHESES})+")
 T = TypeVar("T")
 _SKILLS, _COMMANDS = ".claude/skills", ".claude/commands"
 
@@ -227,6 +230,7 @@ class _Looks:
 
     workspace: Workspace
     left: int = MAX_LOOKS
+    ends_at: float = field(default_factory=lambda: time.thread_time() + MAX_CPU_S)
 
     def names(self, folder: str) -> list[str]:
         return sorted(self._look(lambda: self.workspace.names(folder)) or ())
@@ -235,7 +239,7 @@ class _Looks:
         return self._look(lambda: self._document(path))
 
     def _look(self, read: Callable[[], T]) -> T | None:
-        if self.left <= 0:
+        if self.left <= 0 or time.thread_time() > self.ends_at:
             return None
         self.left -= 1
         try:

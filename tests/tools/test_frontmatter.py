@@ -1,8 +1,11 @@
 """The head of Markdown files that strangers wrote."""
 
+import time
+
 import pytest
 
 from app.tools.frontmatter import MAX_HEAD_CHARS, Document, read_document
+from app.tools.skills import allowed_tools
 
 
 @pytest.mark.parametrize(
@@ -57,11 +60,21 @@ def test_a_head_that_is_a_trap_costs_nothing(head: str) -> None:
         ("Bash(git log -1, --all), Read", ("Bash(git log -1, --all)", "Read")),
         ("[Read, 'Bash(a, b)']", ("Read", "Bash(a, b)")),
         ("Read,,  ,", ("Read",)),
+        ("Read, Bash(git, Write", ("Read", "Bash(git, Write")),
         ("''", ()),
     ],
 )
 def test_a_list_is_one_of_yaml_or_has_commas(value: str, names: tuple[str, ...]) -> None:
     assert read_document(f"---\ntools: {value}\n---\n").names("tools") == names
+
+
+@pytest.mark.requirement("skill:hostile")
+@pytest.mark.parametrize("value", ["(" * 16_000, "(," * 8_000, "a(b" * 5_000])
+def test_the_end_of_a_parenthesis_is_looked_for_once(value: str) -> None:
+    document = read_document(f"---\nallowed-tools: '{value}'\n---\n")
+    began = time.thread_time()
+    assert document.names("allowed-tools") == allowed_tools(document) == (value,)
+    assert time.thread_time() - began < 0.1
 
 
 def test_a_flag_that_is_missing_has_its_default() -> None:

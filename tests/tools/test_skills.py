@@ -10,7 +10,8 @@ import pytest
 from app.domain.options import SettingSource
 from app.domain.skills import SkillNote
 from app.domain.tools import Fork
-from app.tools.skills import MAX_DESCRIPTION_CHARS, MAX_NOTES, Shelf, Uploaded
+from app.tools.agent_files import read_agents
+from app.tools.skills import MAX_CPU_S, MAX_DESCRIPTION_CHARS, MAX_NOTES, Shelf, Uploaded
 from tests.tools.desk import Desk, text_of
 from tests.tools.folder import Folder
 from tests.tools.test_walls_of_files import outside
@@ -130,6 +131,18 @@ def test_floods_of_skills_and_of_words_are_bounded(desk: Desk) -> None:
     assert len(found) == MAX_NOTES
     assert max(len(note.description) for note in found) <= MAX_DESCRIPTION_CHARS
     assert "a-nul" not in {note.name for note in found}
+
+
+@pytest.mark.requirement("skill:hostile")
+def test_heads_that_are_costly_to_read_cost_a_bounded_time(desk: Desk) -> None:
+    head = f"---\nname: x\ndescription: y\na: [{'x,' * 7_000}]\n---\nbody"
+    for number in range(300):
+        desk.put(f"{SKILLS}/s{number:03}/SKILL.md", head)
+        desk.put(f".claude/agents/a{number:03}.md", head.replace("name: x", f"name: x{number}"))
+    for read in (Shelf(desk.workspace).notes, lambda: read_agents(desk.workspace)):
+        began = time.thread_time()
+        assert read()
+        assert time.thread_time() - began < 3 * MAX_CPU_S
 
 
 @pytest.mark.requirement("skill:load")
