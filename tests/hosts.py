@@ -8,7 +8,6 @@ import re
 import signal
 import socket
 import ssl
-import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from app.runs.service import Service
 from app.settings.settings import Settings
 from app.tools.tool import Tool
 from app.wiring.service import Role
+from tests.forked import ForkedProcess
 
 KEY = "test-key-" + "k" * 32
 TRUSTS_NOTHING = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -94,7 +94,7 @@ async def host(
 class HostProcess:
     """A host in a process of its own."""
 
-    process: asyncio.subprocess.Process
+    process: ForkedProcess
     base_url: str
     client: httpx.AsyncClient
     log: Path
@@ -116,12 +116,9 @@ async def host_process(environment: Mapping[str, str], log: Path) -> AsyncIterat
     """Run `treadle serve` until the block ends."""
     with log.open("ab") as sink:
         came_before = sink.tell()
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "app", "serve", "--port", "0"),
-            env={"PATH": os.environ["PATH"], **environment},
-            stdout=sink,
-            stderr=sink,
-        )
+    process = ForkedProcess(
+        ["serve", "--port", "0"], {"PATH": os.environ["PATH"], **environment}, log
+    )
     try:
         base_url = await _address(process, log, came_before)
         async with client_for(base_url) as client:
@@ -133,7 +130,7 @@ async def host_process(environment: Mapping[str, str], log: Path) -> AsyncIterat
             await process.wait()
 
 
-async def _address(process: asyncio.subprocess.Process, log: Path, came_before: int) -> str:
+async def _address(process: ForkedProcess, log: Path, came_before: int) -> str:
     """Wait until a process listens; give its URL."""
     async with asyncio.timeout(120):
         while True:
