@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from pydantic import SecretStr
 
@@ -20,6 +21,9 @@ from tests.fakes.messages_api import MessagesApi
 from tests.hosts import KEY, Host, host
 
 pytest.register_assert_rewrite("tests.contracts")
+
+hypothesis.settings.register_profile("any machine", deadline=None)
+hypothesis.settings.load_profile("any machine")
 
 MakeSettings = Callable[..., Settings]
 

@@ -269,7 +269,7 @@ async def stopped_while_compacting() -> tuple[Journal, LoopState, Stalled]:
     script: list[Answer] = [looks("a", 1_000), looks("b", 6_000), looks("c", 8_000), stalled]
     journal, run = Journal(), run_info(window=SMALL)
     live = journal.state(run)
-    async with asyncio.timeout(5), aclosing(run_agent(live, effects(script))) as advances:
+    async with asyncio.timeout(30), aclosing(run_agent(live, effects(script))) as advances:
         while not live.is_compacting:
             advance = await anext(advances)
             journal.store(run, advance)

@@ -133,7 +133,7 @@ async def test_those_that_end_with_their_run_are_killed_by_who_ended_it(
             state = advance.state
 
     driving = asyncio.create_task(drive())
-    async with asyncio.timeout(5), aclosing(advances):
+    async with asyncio.timeout(30), aclosing(advances):
         await stalled.began.wait()
         while len(state.threads["A"].threads) < 2:  # noqa: ASYNC110 - no event tells of it
             await asyncio.sleep(0)

@@ -39,7 +39,7 @@ DONE = response(text("done"))
 
 async def store(journal: Journal, advances: AsyncGenerator[Advance]) -> Batch:
     """Store the next batch."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         advance = await anext(advances)
     journal.store(run_info(), advance)
     return advance.batch

@@ -67,7 +67,7 @@ async def test_a_stream_outlasts_an_outage(scratch: Path, postgres: str) -> None
 
 
 async def _unready(stage: Stage) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while (await stage.client.get("/readyz")).status_code == 200:
             pass
 

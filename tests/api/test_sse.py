@@ -61,7 +61,7 @@ async def test_a_stream_begins_at_once_and_is_not_buffered_or_kept(stage: Stage)
 async def test_silence_is_broken_by_comments_that_readers_ignore(lively: Stage) -> None:
     session = await lively.session()
     async with (
-        asyncio.timeout(5),
+        asyncio.timeout(30),
         lively.client.stream("GET", f"/v1/sessions/{session['id']}/stream") as answer,
     ):
         text = ""

@@ -93,7 +93,7 @@ async def test_hooks_of_options_and_of_the_operator_are_asked_in_a_run(
     assert "Stop hook feedback:\\nSay more." in words
     assert "seen" in words
     assert told[-1]["result"] == "two"
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while server.events()[-1] != "SessionEnd":  # noqa: ASYNC110 - it comes after the result
             await asyncio.sleep(0.01)
     assert server.events() == ["UserPromptSubmit", "PreToolUse", "Stop", "Stop", "SessionEnd"]

@@ -26,7 +26,8 @@ from tests.runs.prompts import finished, messages, scripted
 from tests.store.seeds import dice, rows
 
 OK = scripted({"text": "ok"}, text="Then this.")
-LATE = scripted({"blocks": [{"text": "late"}], "delay": 1.0})
+LATE = scripted({"blocks": [{"text": "late"}], "delay": 60})
+"""Its answer comes when the model is told to hurry."""
 
 
 @dataclass(slots=True)
@@ -232,6 +233,7 @@ async def test_a_steer_that_comes_too_late_makes_a_run_of_its_own(pair: Pair) ->
     await pair.api.until(lambda: len(pair.api.requests) == 1)
     answer = await pair.send(first["session_id"], on_busy="steer")
     assert answer.json()["steered_into"] == first["id"]
+    pair.api.hurry()
     own, last = sorted(await pair.quiet(first["session_id"]), key=lambda run: run["first_seq"])
     assert (own["id"], own["result"]["text"]) == (first["id"], "late")
     assert (last["end_reason"], last["result"]["text"]) == ("completed", "ok")

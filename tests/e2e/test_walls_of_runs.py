@@ -108,7 +108,7 @@ async def test_sb14_sb15_a_command_that_ignores_signals_ends_with_its_run(servic
     await until_processes(mark, exist=True)
     began = time.monotonic()
     await service.client.post(f"/v1/runs/{run['id']}/cancel", params={"wait": 10})
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 8
     assert processes_with(mark) == []
     shown = await messages(service.client, run["session_id"])
     calls = [
@@ -146,5 +146,5 @@ async def test_sb14_at_its_limit_it_goes_on_in_the_background_until_it_is_cancel
     assert processes_with(mark)
     began = time.monotonic()
     await service.client.post(f"/v1/runs/{run['id']}/cancel", params={"wait": 10})
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 8
     assert processes_with(mark) == []

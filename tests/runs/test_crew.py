@@ -106,7 +106,7 @@ def crew_of(database: Database, lease: Lease, parts: Parts, *, pause_s: float = 
 
 
 async def has_ended(crew: Crew) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await crew.changed(lambda: crew.end_of(AGENT) is not None)
 
 

@@ -22,12 +22,12 @@ async def test_a_run_that_ended_after_it_was_read_gives_its_end_at_once(service:
     await finished(service.client, run["id"])
     session = await queries.session(TENANT, run["session_id"])
     async with (
-        asyncio.timeout(5),
+        asyncio.timeout(15),
         aclosing(queries.follow_run(TENANT, stale, after=session.last_seq)) as lists,
     ):
         assert [items async for items in lists] == [[End("run_finished")]]
     async with (
-        asyncio.timeout(5),
+        asyncio.timeout(15),
         aclosing(queries.follow_run(TENANT, stale, after=session.last_seq - 1)) as lists,
     ):
         items = [item async for found in lists for item in found]
@@ -46,7 +46,7 @@ async def test_who_waits_for_a_run_gets_it_when_it_ends_or_as_it_is_when_time_is
         service.client.get(f"/v1/runs/{run['id']}", params={"wait": 20})
     )
     await service.client.post(f"/v1/runs/{run['id']}/cancel")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(15):
         assert (await waiting).json()["end_reason"] == "cancelled"
 
 

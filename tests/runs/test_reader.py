@@ -166,7 +166,7 @@ async def test_a_row_does_not_wait_for_deltas_to_be_joined_and_keeps_its_place()
     await asyncio.sleep(0)
     reader.put(second)
     reader.put(row(1))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         items = await taking
     assert [type(item) for item in items or ()] == [Delta, Framed]
     reader.close()
@@ -228,7 +228,7 @@ async def test_much_is_given_piece_by_piece() -> None:
     for seq in range(1, 11):
         reader.put(row(seq, TAKE_BYTES // 2))
     taken: list[int] = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while sum(taken) < 10:
             taken.append(len(await reader.take() or ()))
     assert taken == [2] * 5

