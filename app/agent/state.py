@@ -24,6 +24,7 @@ from app.compaction.sizes import blocks_tokens
 from app.domain.blocks import ToolUseBlock
 from app.domain.briefing import Briefing
 from app.domain.journal import Batch
+from app.domain.lean import lean
 from app.domain.messages import ResultMessage
 from app.domain.model import ContextMessage
 from app.domain.notices import RateLimitInfo
@@ -33,6 +34,7 @@ from app.domain.tools import ToolMemory
 from app.domain.usage import Spend
 
 
+@lean
 @dataclass(frozen=True, slots=True)
 class LoopState:
     """Where a run stands. Pure data; `next_step` decides from it what happens next."""
@@ -267,6 +269,7 @@ class LoopState:
         return (ContextMessage("user", self.head), *said)
 
 
+@lean
 @dataclass(frozen=True, slots=True)
 class Advance:
     """A step's batch, and where the run stands once it is durable."""

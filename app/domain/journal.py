@@ -4,11 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.domain.lean import lean
 from app.domain.messages import Message, encode_message
 from app.domain.runs import Outcome
 from app.domain.usage import LedgerRow
 
 
+@lean
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A message on its way into the journal."""
@@ -58,6 +60,7 @@ class Launch:
     """All that it was given, so that any host can begin it, or go on with it."""
 
 
+@lean
 @dataclass(frozen=True, slots=True)
 class Batch:
     """One step's writes: stored in one transaction, or not at all."""

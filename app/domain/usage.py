@@ -4,7 +4,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal
 
+from app.domain.lean import lean
 
+
+@lean
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Token counts of one or more responses. Addition is field by field."""
@@ -38,6 +41,7 @@ Purpose = Literal["main", "compaction", "subagent", "suggestion", "tool", "permi
 """What a request was for. `tool`: a tool asked it, beside the conversation; `permission`: the mode `auto`."""
 
 
+@lean
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
     """One model request that consumed something: the unit that all money is summed from."""
@@ -57,6 +61,7 @@ class LedgerRow:
     """True when the response was cut off, so that its output is a lower bound."""
 
 
+@lean
 @dataclass(frozen=True, slots=True)
 class ModelSpend:
     """What one model consumed over some span (a run, a session)."""
