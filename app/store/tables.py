@@ -266,6 +266,9 @@ actions = Table(
     Column("status", Text, nullable=False, server_default=text("'pending'")),
     Column("tool_use_id", Text, nullable=False),
     Column("tool_name", Text, nullable=False),
+    # Of the subagent whose call it is: who began it, and its own id.
+    Column("parent_tool_use_id", Text),
+    Column("agent_id", Text),
     Column("sha256", LargeBinary, nullable=False),
     Column("request", Text, nullable=False),
     Column("answer", Text),
