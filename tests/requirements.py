@@ -474,6 +474,15 @@ REQUIREMENTS: dict[str, Requirement] = {
         "A question offers rules that would spare the next one of its like, none that allow all.",
         "loop 11.2",
     ),
+    "actions:who-asks": Requirement(
+        "An action names the subagent that asks; its version changes once.", "api 8"
+    ),
+    "actions:races": Requirement(
+        "Of answers given at once, on any replicas, one counts; the others are told which.", "api 8"
+    ),
+    "actions:always": Requirement(
+        "What a person always allows goes with the session and its forks, and no further.", "api 8"
+    ),
     "actions:exactly-once": Requirement(
         "An approved call is made once, wherever a host is lost; one that did not begin is not lost.",
         "issue 6",

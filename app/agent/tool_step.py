@@ -127,7 +127,9 @@ def _settled(done: Sequence[Done], state: LoopState, effects: Effects) -> Advanc
 async def carry_out(block: ToolUseBlock, calls: Calls) -> Done:
     """Prepare, execute and finalize one call. A call that may not run becomes a result too."""
     state, effects = calls.state, calls.effects
-    call = ToolCall(block.id, block.name, block.input)
+    asker = state.run.thread
+    by = (asker.call_id, asker.agent_id) if asker else ()
+    call = ToolCall(block.id, block.name, block.input, *by)
     if state.is_output(block):
         return Done(Batch((await _output(call, state, effects),)))
     spec = effects.tools.spec(call.name)

@@ -56,6 +56,8 @@ class Request:
     """What a person reads: the body of the action under the name of its type."""
     timeout_s: int
     on_timeout: OnTimeout
+    parent_tool_use_id: str | None = None
+    agent_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

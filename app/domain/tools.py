@@ -91,6 +91,10 @@ class ToolCall:
     id: str
     name: str
     input: Mapping[str, Any]
+    parent_tool_use_id: str | None = None
+    """The call that began the subagent whose call it is; None in the main conversation."""
+    agent_id: str | None = None
+    """That subagent."""
 
 
 @dataclass(frozen=True, slots=True)

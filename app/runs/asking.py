@@ -62,6 +62,8 @@ class PersonAsker:
             shown,
             self.rules.permission_timeout_seconds,
             self.rules.on_timeout,
+            call.parent_tool_use_id,
+            call.agent_id,
         )
 
     def _question(self, call: ToolCall) -> Request:
@@ -73,6 +75,8 @@ class PersonAsker:
             {"questions": call.input.get("questions")},
             self.rules.question_timeout_seconds,
             self.rules.on_timeout,
+            call.parent_tool_use_id,
+            call.agent_id,
         )
 
     def _verdict(self, call: ToolCall, spec: ToolSpec, answer: Answer) -> Verdict:

@@ -80,6 +80,8 @@ class ClientToolbox:
             shown,
             tool.timeout_seconds,
             tool.on_timeout,
+            call.parent_tool_use_id,
+            call.agent_id,
         )
         answer = await self._desk.answer(request, may_have_run=False, can_repeat=True)
         if answer is None:

@@ -38,6 +38,8 @@ class Elicitor:
             shown,
             max(1, math.ceil(self.desk.hold_s)),
             "deny",
+            call.parent_tool_use_id,
+            call.agent_id,
         )
         answer = await self.desk.answer_here(request, can_repeat=asked.can_repeat)
         if answer is None or answer.is_expired:

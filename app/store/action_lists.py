@@ -23,6 +23,9 @@ class ActionRow:
     status: ActionStatus
     tool_use_id: str
     tool_name: str
+    parent_tool_use_id: str | None
+    """The call that began the subagent that asks; None for the main conversation."""
+    agent_id: str | None
     request: dict[str, Any]
     answer: dict[str, Any] | None
     answered_by: str | None
@@ -49,8 +52,8 @@ class ActionFilter:
 
 
 _SELECT = """
-SELECT a.id, a.session_id, a.run_id, a.type, a.status, a.tool_use_id, a.tool_name, a.request,
-  a.answer, a.answered_by, a.opened_seq, a.on_timeout, a.created_at, a.expires_at, a.settled_at,
+SELECT a.id, a.session_id, a.run_id, a.type, a.status, a.tool_use_id, a.tool_name,
+  a.parent_tool_use_id, a.agent_id, a.request, a.answer, a.answered_by, a.opened_seq, a.on_timeout, a.created_at, a.expires_at, a.settled_at,
   a.status = 'pending' AND a.expires_at <= clock_timestamp() AS is_overdue, s.last_seq
 FROM actions a JOIN sessions s ON s.tenant_id = a.tenant_id AND s.id = a.session_id
 WHERE a.tenant_id = :tenant """

@@ -110,6 +110,8 @@ async def open_action(database: Database, lease: Lease, action_id: str, request:
             orjson.dumps(request.shown).decode(),
             request.timeout_s,
             request.on_timeout,
+            request.parent_tool_use_id,
+            request.agent_id,
         )
     return seq
 
@@ -138,9 +140,9 @@ j AS (
 _OPEN = f"""{_TOLD},
 a AS (
   INSERT INTO actions (tenant_id, session_id, run_id, opened_seq, id, type, tool_use_id, tool_name,
-    sha256, request, expires_at, on_timeout)
+    sha256, request, expires_at, on_timeout, parent_tool_use_id, agent_id)
   SELECT $1, $2, $4, f.last_seq, $7, $8, $9, $10, $11, $12,
-    clock_timestamp() + make_interval(secs => $13::int), $14 FROM f)
+    clock_timestamp() + make_interval(secs => $13::int), $14, $15, $16 FROM f)
 SELECT last_seq FROM f"""
 
 

@@ -64,7 +64,6 @@ async def test_every_decision_stands_in_the_audit_with_who_and_why(
 
 
 @pytest.mark.requirement("permissions:audit")
-@pytest.mark.requirement("permissions:audit")
 async def test_a_call_that_was_cut_off_stands_there_too(stage: Stage) -> None:
     body: Json = {
         "prompt": scripted(bash("sleep 60"), {"text": "end"}),

@@ -178,9 +178,15 @@ class ActionObject(Out):
     type: ActionType
     """More types may come."""
     status: ActionStatus
+    version: int
+    """1 while it is pending, 2 once it is settled: it changes once."""
     session_id: str
     run_id: str
     tool_use_id: str
+    parent_tool_use_id: str | None
+    """Where a subagent asks: the call that began it."""
+    agent_id: str | None
+    """Where a subagent asks: its id."""
     opened_seq: int
     """Of the event `action.opened` in the session's log."""
     permission: dict[str, Any] | None = None
@@ -204,13 +210,17 @@ class ActionObject(Out):
     @staticmethod
     def of(row: ActionRow) -> "ActionObject":
         """Show an action. One whose time is over is not pending any more."""
+        status: ActionStatus = "expired" if row.is_overdue else row.status
         return ActionObject(
             id=row.id,
             type=row.type,
-            status="expired" if row.is_overdue else row.status,
+            status=status,
+            version=1 if status == "pending" else 2,
             session_id=row.session_id,
             run_id=row.run_id,
             tool_use_id=row.tool_use_id,
+            parent_tool_use_id=row.parent_tool_use_id,
+            agent_id=row.agent_id,
             opened_seq=row.opened_seq,
             resolution=row.answer,
             answered_by=row.answered_by,
