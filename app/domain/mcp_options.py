@@ -1,8 +1,9 @@
 """MCP servers as a client names them in the options, and as clients see them again.
 
 Literal values of headers and variables are often credentials. They are stored, since any host may
-have to open the server, and never shown again: names are, values are masked. What comes back masked
-means the value that is stored, as long as it is the same server.
+have to open the server, and never shown again: names are, values are masked; so is what looks like a
+credential in a URL or an argument. What comes back masked means the value that is stored, as long as
+it is the same server.
 """
 
 import hashlib
@@ -13,12 +14,12 @@ from typing import Annotated, Any, Literal, TypeAlias
 import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
 
+from app.domain.masks import MASK as MASK
+from app.domain.masks import masked_args, masked_url
 from app.domain.mcp import nameable
 
 MAX_SERVERS = 20
 """Of one run."""
-MASK = "[masked]"
-"""Stands for a literal value where options are shown."""
 _RESERVED = frozenset({"client"})
 """Tools that clients run themselves are offered as `mcp__client__…`."""
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -85,6 +86,16 @@ class StdioServer(_Server):
         """Give what is masked where it is shown, by name."""
         return self.env
 
+    @property
+    def place(self) -> Mapping[str, Any]:
+        """Give what says which server it is."""
+        return {"command": self.command, "args": self.args}
+
+    @property
+    def shown_place(self) -> Mapping[str, Any]:
+        """Give the same as it is shown."""
+        return {"command": self.command, "args": masked_args(self.args)}
+
 
 class _WebServer(_Server):
     url: Annotated[str, Field(max_length=2048, pattern=r"^https?://[^\s@]+$")]
@@ -101,6 +112,16 @@ class _WebServer(_Server):
     def secrets(self) -> Mapping[str, str]:
         """Give what is masked where it is shown, by name."""
         return self.headers
+
+    @property
+    def place(self) -> Mapping[str, Any]:
+        """Give what says which server it is."""
+        return {"url": self.url}
+
+    @property
+    def shown_place(self) -> Mapping[str, Any]:
+        """Give the same as it is shown."""
+        return {"url": masked_url(self.url)}
 
     def variables(self) -> Iterator[tuple[str, str]]:
         """Give each header that names a variable, and the variable."""
@@ -189,11 +210,15 @@ def shown_servers(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shown(server: Mapping[str, Any]) -> dict[str, Any]:
-    hidden = {
+    hidden: dict[str, Any] = {
         field: {name: masked(value) for name, value in server[field].items()}
         for field in _HIDDEN
         if server.get(field)
     }
+    if "url" in server:
+        hidden["url"] = masked_url(server["url"])
+    if "args" in server:
+        hidden["args"] = masked_args(server["args"])
     return {**server, **hidden}
 
 
@@ -206,6 +231,8 @@ def unmasked(given: Mapping[str, _Known], stored: Mapping[str, _Known]) -> dict[
 
 
 def _unmasked(server: _Known, old: _Known | None) -> _Known:
+    if old is not None and server.place == old.shown_place:
+        server = server.model_copy(update=old.place)
     if old is None or old.identity != server.identity:
         return server
     found = {
@@ -227,3 +254,7 @@ def still_masked(server: _Known) -> Iterator[tuple[str, str]]:
     """Give the field and name of each value that is a mask: nobody knows what it stands for."""
     field = "env" if isinstance(server, StdioServer) else "headers"
     yield from ((field, name) for name, value in server.secrets.items() if MASK in value)
+    if isinstance(server, StdioServer):
+        yield from (("args", str(at)) for at, value in enumerate(server.args) if MASK in value)
+    elif MASK in server.url:
+        yield "url", ""

@@ -57,7 +57,7 @@ def check_servers(
     def check(options: AgentOptions) -> None:
         for name, server in options.mcp_servers.items():
             for place in still_masked(server):
-                raise _refused(name, "/".join(place), _MASKED)
+                raise _refused(name, "/".join(filter(None, place)), _MASKED)
             if isinstance(server, HttpServer | SseServer):
                 _check(name, server, egress, variables)
 

@@ -94,11 +94,12 @@ async def test_a_session_is_changed_by_what_was_read_of_it(
 ) -> None:
     del messages_api, database_url
     async with host(make_settings()) as a:
-        servers: Json = {"p": {**PLAIN, "env": {"TOKEN": SECRET}}}
+        args = [*PLAIN["args"], "--token", "quagga-in-an-argument"]
+        servers: Json = {"p": {**PLAIN, "args": args, "env": {"TOKEN": SECRET}}}
         made = await a.client.post("/v1/sessions", json={"options": {"mcp_servers": servers}})
         path = f"/v1/sessions/{made.json()['id']}"
         shown = (await a.client.get(path)).json()["options"]["mcp_servers"]
-        assert shown["p"]["env"] == {"TOKEN": MASK}
+        assert (shown["p"]["env"], shown["p"]["args"][-1]) == ({"TOKEN": MASK}, MASK)
         edited = {"p": {**shown["p"], "timeout_seconds": 7.0}}
         changed = await a.client.patch(path, json={"options": {"mcp_servers": edited}})
         assert changed.status_code == 200, changed.text
