@@ -39,8 +39,8 @@ class HttpHook(BaseModel):
 
     event: Annotated[str, AfterValidator(_hookable)]
     """`PreToolUse`, `PostToolUse`, `PostToolUseFailure`, `PostToolBatch`, `PermissionRequest`,
-    `UserPromptSubmit`, `Stop`, `StopFailure`, `PreCompact`, `PostCompact`, `SessionStart`,
-    `SessionEnd`, `Notification` or `Setup`."""
+    `UserPromptSubmit`, `Stop`, `StopFailure`, `SubagentStart`, `SubagentStop`, `PreCompact`,
+    `PostCompact`, `SessionStart`, `SessionEnd`, `Notification` or `Setup`."""
     matcher: Annotated[str, Field(max_length=500)] | None = None
     """What the event must be about: a name (`Bash`), several (`Edit|Write`), or a regular
     expression. Of tool events it is the tool. Default: everything."""

@@ -97,6 +97,9 @@ def covers_name(pattern: str, name: str) -> bool:
         return True
     if not pattern.startswith("mcp__"):
         return False
+    pattern = pattern.replace(".", "_")  # as the model is shown a server's name
+    if pattern == name:
+        return True
     if pattern.endswith("*"):
         return name.startswith(pattern[:-1])
     return pattern.count("__") == 1 and name.startswith(f"{pattern}__")

@@ -113,6 +113,17 @@ async def test_a_private_address_is_not_reached_and_the_query_is_not_shown() -> 
         assert server.asked == []
 
 
+@pytest.mark.requirement("hooks:http")
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_takes_no_event_elsewhere(status: int) -> None:
+    async with HookServer() as server:
+        moved = answer(b"", status, location=server.url("Elsewhere"))
+        server.script["PreToolUse"] = [moved]
+        given = HttpHook.model_validate(server.hook("PreToolUse", on_failure="block"))
+        assert f"answered {status}" in str((await fire(given)).closed)
+        assert [asked.target for asked in server.asked] == ["/PreToolUse"]
+
+
 async def test_nothing_is_sent_unsigned() -> None:
     async with HookServer() as server:
         given = HttpHook.model_validate(server.hook("PreToolUse", on_failure="block"))

@@ -27,6 +27,7 @@ SPECS: Mapping[str, ToolSpec] = {
         ToolSpec("mcp__m__ro", "", {}, read_only=True),
         ToolSpec("mcp__m__rw", "", {}),
         ToolSpec("mcp__n__ro", "", {}, read_only=True),
+        ToolSpec("mcp__a_b__x", "", {}),
     )
 }
 PLACE = Place(root="/workspace", home="/home/agent")
@@ -345,6 +346,10 @@ DENY: Sequence[tuple[str, Sequence[str], Sequence[Call], Sequence[Call]]] = [
         [("WebFetch", {"url": "https://sub.example.com"})],
     ),
     ("mcp__m__rw", ["mcp__m"], [("mcp__m__rw", {})], [("mcp__m__ro", {})]),
+    *(
+        (rule, ["mcp__*"], [("mcp__a_b__x", {})], [("mcp__m__ro", {})])
+        for rule in ("mcp__a.b", "mcp__a.b__*", "mcp__a.b__x", "mcp__a_b", "mcp__a_b__x*")
+    ),
     ("mcp__*", ["mcp__m"], [("mcp__m__rw", {}), ("mcp__m__ro", {})], []),
 ]
 """A deny rule, allow rules beside it, calls that it denies, and calls that it does not."""
