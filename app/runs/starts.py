@@ -34,7 +34,7 @@ from app.store.leases import Host, Lease
 from app.store.queue import Enqueued, NewRun
 from app.store.runs import RunRow, Work, find_run
 from app.store.session_lists import newest_session
-from app.store.sessions import NewSession
+from app.store.sessions import NewSession, options_of_session
 from app.store.starting import QUEUED_SEQ, new_run_row, new_session_row, start_session
 
 
@@ -178,8 +178,10 @@ class Starts:
         host: Host | None,
     ) -> Accepted:
         tenant_id = caller.tenant_id
-        found = await session_of(connection, tenant_id, session_id)
-        options = await self.checked(caller, wish.options.over(options_of(found.options)))
+        given = await options_of_session(connection, tenant_id, session_id)
+        if given is None:
+            raise NotFound("There is no such session.")
+        options = await self.checked(caller, wish.options.over(options_of(given)))
         if wish.resume_at is not None:
             await rewind(connection, tenant_id, session_id, wish.resume_at, pointer="/resume_at")
         place = await find_place(

@@ -144,6 +144,17 @@ async def find_session(
     return SessionRow(**row._mapping) if row else None  # noqa: SLF001 - SQLAlchemy's public name
 
 
+async def options_of_session(
+    connection: AsyncConnection, tenant_id: str, session_id: str
+) -> Mapping[str, Any] | None:
+    """Give what a session's runs begin with, in stored form; None for no session."""
+    found: Mapping[str, Any] | None = await connection.scalar(
+        sql("SELECT options FROM sessions WHERE tenant_id = :tenant AND id = :id"),
+        {"tenant": tenant_id, "id": session_id},
+    )
+    return found
+
+
 def archived() -> SessionArchived:
     """Give the refusal of a write to an archived session."""
     return SessionArchived("The session is archived, so it can only be read. Unarchive it first.")
