@@ -23,7 +23,8 @@ from app.domain.options import AgentOptions
 from app.domain.tasks import BackgroundTask, TaskEnd
 from app.domain.usage import LedgerRow, Spend
 from app.errors import LeaseLost
-from app.runs.beside import BesideRun, Stop, Yard
+from app.runs.attempt import Stop
+from app.runs.beside import BesideRun, Yard
 from app.runs.loading import parsed, unread
 from app.runs.ownership import Ownership
 from app.runs.purse import NEXT_TO_NOTHING, Purse, Share

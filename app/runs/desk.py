@@ -10,7 +10,7 @@ is let go. Whoever claims it later comes to the same calls, and each finds its o
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -65,6 +65,8 @@ class Desk:
     notes_begun: bool = False
     """Whether it is noted which call begins, so that one that did not is not taken for lost."""
     has_asked: bool = False
+    may_have_asked: bool = False
+    """Whether earlier attempts may have."""
     hold_s: float = field(init=False)
     """How long the run keeps its place here while it waits."""
     parked_for: list[str] = field(default_factory=list)
@@ -204,6 +206,15 @@ class Desk:
         )
         if seq is not None:
             self.hub.grew(self.lease.tenant_id, self.lease.session_id, seq)
+
+    async def withdraw(self) -> Collection[str]:
+        """Take back what the run still asks, before it ends; give the calls that it asked for."""
+        if not self.has_asked and not self.may_have_asked:
+            return ()
+        withdrawn = await self.outlast(lambda: actions.withdraw_pending(self.database, self.lease))
+        if withdrawn.seq is not None:
+            self.hub.grew(self.lease.tenant_id, self.lease.session_id, withdrawn.seq)
+        return withdrawn.approvals
 
     async def settle(self, tool_use_id: str, answer: dict[str, Any], by: str) -> None:
         """Answer a call's action in a person's place, as soon as it is there. Raises `LeaseLost`."""

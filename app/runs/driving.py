@@ -20,7 +20,7 @@ def why_given_up(
 
 
 async def until_ended(
-    loop: asyncio.Task[None], deadline_left_s: float | None, at_deadline: Callable[[], None]
+    loop: asyncio.Task[None], deadline_left_s: float | None, at_deadline: Callable[[], object]
 ) -> BaseException | None:
     """Wait for a loop, which ends with this call whatever happens. Raises `LeaseLost`.
 

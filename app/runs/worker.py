@@ -17,6 +17,7 @@ from typing import Any
 
 from app.runs.background import Background
 from app.runs.beside import Yard
+from app.runs.chores import Chores
 from app.runs.crew import Crew
 from app.runs.desk import WaitingRules
 from app.runs.execute import Execution
@@ -28,10 +29,8 @@ from app.store.bus import Bus
 from app.store.claims import Claim, claim_many
 from app.store.engine import TROUBLE, Database
 from app.store.group_commit import GroupCommit
-from app.store.idempotency import forget_old
 from app.store.leases import Host, Lease, renew
 from app.store.runs import marks_of_options
-from app.store.settling import expire_due
 from app.store.words import (
     CancelAsked,
     MailArrived,
@@ -46,8 +45,6 @@ from app.telemetry.logging import run_context
 from app.tools.shells import HostRoom, Shells
 
 log = logging.getLogger(__name__)
-
-TIDY_EVERY_S = 3600.0
 
 CLAIMS_AT_ONCE = 20
 """Runs taken by one statement: it costs about as much as taking one."""
@@ -76,6 +73,7 @@ class Worker:
     _yard: Yard = field(init=False)
     keeper: Keeper = field(init=False)
     """Sessions without a run, whose commands go on in the background."""
+    chores: Chores = field(init=False)
     _running: dict[Lease, tuple[Execution, asyncio.Task[None]]] = field(default_factory=dict)
     _errands: set[asyncio.Task[None]] = field(default_factory=set)
     """What is done for other hosts."""
@@ -92,6 +90,10 @@ class Worker:
         )
         self.keeper = Keeper(
             self.host, self.database, self.poll_s, self.slot, self.start, self._grew
+        )
+        self.chores = Chores(
+            *(self.database, self.bus, self.hub, self.poll_s),
+            *(self.mail, self.wake, self._adopt),
         )
 
     def _grew(self, lease: Lease, seq: int) -> None:
@@ -274,34 +276,6 @@ class Worker:
             if now - execution.ownership.renewed_s > self.host.lease_s:
                 execution.stop("lost")
 
-    async def expire_forever(self) -> None:
-        """Settle actions that nobody answered in time, until cancelled."""
-        while True:
-            await asyncio.sleep(self.poll_s)
-            try:
-                due = await expire_due(self.database)
-            except TROUBLE as error:
-                log.warning("Expired actions cannot be settled: %s", type(error).__name__)
-                continue
-            for action in due:
-                self.hub.grew(action.tenant_id, action.session_id, action.seq)
-                if not self.mail(action.run_id):
-                    self.bus.say(MailArrived(action.run_id))
-            if due:
-                self.wake()
-
-    async def adopt_forever(self) -> None:
-        """Take sessions whose subagents in the background nobody drives, until cancelled."""
-        while True:
-            await asyncio.sleep(self.poll_s)
-            try:
-                while await self._adopt():
-                    pass
-            except TROUBLE as error:
-                log.warning("Subagents cannot be taken up: %s", type(error).__name__)
-            except Exception:  # the edge: one session's failure must not take the host down
-                log.exception("A session's subagents cannot be taken up")
-
     async def _adopt(self) -> bool:
         """Take one such session, when there is one and this host has room."""
         with self.slot() as host:
@@ -310,15 +284,6 @@ class Worker:
                 return False
             await self.keeper.adopt(found, self._background(found.lease))
         return True
-
-    async def tidy_forever(self) -> None:
-        """Forget what is kept for a day only, until cancelled."""
-        while True:
-            try:
-                await forget_old(self.database)
-            except TROUBLE as error:
-                log.warning("Old answers cannot be forgotten: %s", type(error).__name__)
-            await asyncio.sleep(TIDY_EVERY_S)
 
     async def drain(self, drain_s: float) -> None:
         """Take nothing more; let runs reach a message boundary, then let them all go."""
@@ -379,9 +344,9 @@ async def open_worker(worker: Worker) -> AsyncIterator[Worker]:
         running = [
             tasks.create_task(worker.claim_forever()),
             tasks.create_task(worker.renew_forever()),
-            tasks.create_task(worker.expire_forever()),
-            tasks.create_task(worker.adopt_forever()),
-            tasks.create_task(worker.tidy_forever()),
+            tasks.create_task(worker.chores.expire_forever()),
+            tasks.create_task(worker.chores.adopt_forever()),
+            tasks.create_task(worker.chores.tidy_forever()),
         ]
         worker.wake()
         try:
