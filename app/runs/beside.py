@@ -227,11 +227,13 @@ class BesideRun:
     async def _stopped_by(self, error: BaseException | None) -> None:
         """Do what follows from an error that ended the loop."""
         match error:
-            case Parked() if self.stopped_by is None:
+            case Parked() | NobodyAnswered() if self.stopped_by is not None:
+                pass  # what stopped it came first
+            case Parked():
                 self._attempt.why = "drain"
-            case NobodyAnswered() if self.stopped_by is None:
+            case NobodyAnswered():
                 await self._abandon("action_expired", str(error))
-            case Exception() if not self._now().is_over and not isinstance(error, Parked):
+            case Exception() if not self._now().is_over:
                 log.error("The loop failed", exc_info=error, extra={"action": "run_failed"})
                 why = "The service failed inside this run; the operator's log has the details."
                 await self._abandon("internal", why)

@@ -1,0 +1,73 @@
+"""Subagents whose session nobody drives a run of: taken by a host, which lets them go again."""
+
+from contextlib import AsyncExitStack
+
+import httpx
+import pytest
+
+from tests.conftest import MakeSettings
+from tests.e2e.test_background_commands import bash, is_let_go, runs_of, told
+from tests.e2e.test_background_subagents import Json, child_run, in_background
+from tests.e2e.test_replicas import check_session
+from tests.e2e.test_subagents import OPTIONS
+from tests.hosts import host
+from tests.runs.prompts import finished, messages, scripted, start
+from tests.store.seeds import opened, rows, until
+
+
+async def pending(client: httpx.AsyncClient, session_id: str) -> dict[str, str]:
+    """Ids of the actions that wait, by run."""
+    path = f"/v1/sessions/{session_id}/actions"
+    found = (await client.get(path, params={"status": "pending"})).json()["data"]
+    return {action["run_id"]: action["id"] for action in found}
+
+
+async def allow(client: httpx.AsyncClient, action_id: str) -> None:
+    answer = await client.post(f"/v1/actions/{action_id}/resolve", json={"behavior": "allow"})
+    assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.requirement("loop:background-subagents-resume")
+async def test_a_subagent_that_asks_beside_a_parked_run_is_answered_and_holds_no_host_afterwards(
+    make_settings: MakeSettings, database_url: str
+) -> None:
+    settings = make_settings(engine={"lease_s": 30, "heartbeat_s": 1, "poll_s": 0.2})
+    options: Json = {
+        **OPTIONS,
+        "allowed_tools": [],
+        "actions": {"permissions": "ask", "hold_seconds": 0},
+    }
+    child = in_background(bash("echo child >> log"), {"text": "report"})
+    steps = (child, bash("echo parent >> log"), {"text": "fine"}, {"text": "heard"})
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(opened(database_url))
+        a = await stack.enter_async_context(host(settings))
+        run = await start(a.client, scripted(*steps), **options)
+        session_id = run["session_id"]
+
+        async def both_ask() -> bool:
+            return len(await pending(a.client, session_id)) == 2
+
+        await until(both_ask, within_s=15)
+        b = await stack.enter_async_context(host(settings))
+        await a.service.drain()
+
+        async def asks_again() -> bool:
+            own = await child_run(b.client, session_id)
+            return (own["status"], own["attempt"]) == ("requires_action", 2)
+
+        await until(asks_again, within_s=15)
+        asked = await pending(b.client, session_id)
+        own = await child_run(b.client, session_id)
+        await allow(b.client, asked[own["id"]])
+        assert (await finished(b.client, own["id"]))["result"]["text"] == "report"
+        await until(lambda: is_let_go(database, session_id), within_s=10)
+        (parked,) = await rows(database, "SELECT is_parked FROM runs WHERE id = $1", run["id"])
+        assert parked["is_parked"]
+        await allow(b.client, asked[run["id"]])
+        ended = await finished(b.client, run["id"])
+        assert ended["result_subtype"] == "success"
+        assert [r["origin"] for r in await runs_of(b.client, session_id)] == ["api", "subagent"]
+        transcript = await messages(b.client, session_id)
+        assert [m["status"] for m in told(transcript, "task_notification")] == ["completed"]
+        await check_session(database, session_id)
