@@ -30,25 +30,24 @@ from app.store.rows import Row
 from app.store.runs import Work
 from app.tools.shells import Shells
 from tests.agent.threads import agent, threads
-from tests.fakes.effects import response, text
+from tests.fakes.effects import Answer, Stalled, response, text
 from tests.runs.test_worker import BrokenParts
 from tests.store.seeds import A, B, enqueue, new_session, rows
 
 
+def world(child: Answer) -> Effects:
+    """A run that begins a subagent in the background, and goes on."""
+    main = [
+        response(agent("A", "child", run_in_background=True)),
+        response(text("done")),
+        response(text("heard")),
+    ]
+    return threads({"main": main, "child": [child]})[0]
+
+
 @dataclass(frozen=True, slots=True)
 class ScriptedParts(BrokenParts):
-    world: Effects = field(
-        default_factory=lambda: threads(
-            {
-                "main": [
-                    response(agent("A", "child", run_in_background=True)),
-                    response(text("done")),
-                    response(text("heard")),
-                ],
-                "child": [response(text("report"))],
-            }
-        )[0]
-    )
+    world: Effects = field(default_factory=lambda: world(response(text("report"))))
 
     @asynccontextmanager
     async def open(
@@ -87,11 +86,13 @@ class Meanwhile(GroupCommit):
         )
 
 
-async def driven_while_launching(database: Database, why: Stop) -> Execution:
+async def driven_while_launching(
+    database: Database, why: Stop, parts: ScriptedParts | None = None
+) -> Execution:
     """Drive a run to where it launches its subagent, and stop it in that moment."""
     _, enqueued = await enqueue(database, await new_session(database), A, prompts=("main",))
     assert enqueued.claim is not None
-    hub, parts = Hub(database, Bus(database, A.id), 1.0, 100), ScriptedParts()
+    hub, parts = Hub(database, Bus(database, A.id), 1.0, 100), parts or ScriptedParts()
     appends = Meanwhile(database)
     yard = Yard(A, database, hub, parts, appends, 3, WaitingRules(), 8)
     background = Background(Shells(), Crew(yard, enqueued.claim.lease))
@@ -123,7 +124,7 @@ async def told_ends(database: Database) -> int:
 
 
 async def test_a_cancel_in_that_moment_ends_both_and_tells_of_it(database: Database) -> None:
-    await driven_while_launching(database, "cancel")
+    await driven_while_launching(database, "cancel", ScriptedParts(world=world(Stalled())))
     run, child = await lives(database)
     for life in (run, child):
         assert (life["status"], life["end_reason"]) == ("finished", "cancelled")
