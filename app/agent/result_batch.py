@@ -1,5 +1,6 @@
 """The last batch of a run: its result message and its outcome."""
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -113,6 +114,20 @@ def result_batch(
         permission_denials=state.denials,
     )
     return Batch((*before, Entry.of(message)), ledger, outcome=outcome)
+
+
+def recounted(batch: Batch, state: LoopState) -> Batch:
+    """Give a run's last batch with the numbers of subagents as they are behind `state`.
+
+    Ends that are told between what the loop made of the run's end and the result are among them.
+    """
+    *before, last = batch.entries
+    if not isinstance(last.message, SuccessResult | ErrorResult):
+        return batch
+    stats = state.apply(Batch(tuple(before))).subagents.stats
+    message = last.message.model_copy(update={"subagent_stats": stats})
+    told = replace(Entry.of(message, last.facts), audit=last.audit)
+    return replace(batch, entries=(*before, told))
 
 
 def _deferred(call: ToolUseBlock | None) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from app.agent.broken_off import abandoned, interrupted
 from app.agent.effects import Effects, Servers
 from app.agent.hook_points import fire
+from app.agent.result_batch import recounted
 from app.agent.state import Advance, LoopState, RunInfo
 from app.agent.steps import AwaitSubagents, next_step
 from app.agent.suggest_step import closed_by_result, lost_suggestion
@@ -340,6 +341,7 @@ class Execution:
                 told := ends_told(self._now(), self.background, self.parts.stamps)
             ):
                 await self._write(self._now().after(told))
+                batch = recounted(batch, self._now()) if batch.entries else batch
         try:
             rows = await self._writer.append(batch, keeps_session=kept is not None)
         except BaseException:

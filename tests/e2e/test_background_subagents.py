@@ -200,6 +200,8 @@ async def test_the_result_of_a_cancel_counts_what_its_subagents_have_cost(
     assert min(costs) > 0
     (result,) = told_results(await messages(client, run["session_id"]))
     assert result["total_cost_usd"] == pytest.approx(sum(costs))
+    stats = result["subagent_stats"]  # its end is told before the result
+    assert (stats["spawned"], stats["killed"]["user"]) == (1, 1)
 
 
 def told_results(transcript: list[Json]) -> list[Json]:
