@@ -24,6 +24,13 @@ class Background:
         """Ids of the tasks that run here."""
         return (*self.shells.running, *self.crew.running)
 
+    def is_in_tables(self, tasks: Collection[str]) -> bool:
+        """Whether any host would learn of these tasks what this one knows: nothing runs here.
+
+        How a command has ended is known here alone until it is told.
+        """
+        return not self.running and not any(map(self.shells.knows, tasks))
+
     async def stop(self, task_id: str) -> BackgroundTask | None:
         """End a task, and wait until it has ended; None when no such task runs here."""
         return await self.shells.stop(task_id)

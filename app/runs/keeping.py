@@ -6,6 +6,10 @@ session, a prompt that comes is driven here, among its commands. When one of the
 follows that nobody asked for: it tells the model (loop 13.3). What ends a keeping: a claim (the new
 run takes the commands over), a lost lease, the host's stop; the last two end the commands. The
 journal shows them as running then, and whoever drives the next run tells the model.
+
+Subagents go on under the kept lease too. When all of them have ended, and no run can follow here and
+now (one waits for an answer without a host, or for a slot), the session is let go: their ends are in
+the tables, and any host may tell them.
 """
 
 import asyncio
@@ -70,13 +74,17 @@ class Keeper:
         crew = background.crew
         if (older := self._kept.get(_key(found.lease))) is not None:
             await self._drop(older)  # our own lease had run out
+        if self.is_closed:
+            await self._release(found.lease)
+            return
         try:
+            stored = AgentOptions.model_validate(dict(found.options))
             await crew.take_up()
             await crew.know_family(found.lease.run_id)
         except BaseException:
             crew.lose()  # the lease runs out by itself
             raise
-        options = crew.left_of(found.lease.run_id, AgentOptions.model_validate(dict(found.options)))
+        options = crew.left_of(found.lease.run_id, stored)
         kept = Kept(found.lease, options, background, crew.known, time.monotonic())
         self.keep(kept)
         self.watch(kept)
@@ -152,10 +160,7 @@ class Keeper:
         await asyncio.gather(*(crew.leave() for crew in self.crews))
         for kept in list(self._kept.values()):
             await self._drop(kept)
-            try:
-                await release(self.database, kept.lease)
-            except TROUBLE as error:  # the lease runs out by itself
-                log.warning("A session cannot be let go: %s", type(error).__name__)
+            await self._release(kept.lease)
         await asyncio.gather(*self._watches, return_exceptions=True)
 
     def hurry(self) -> None:
@@ -169,6 +174,12 @@ class Keeper:
             kept.background.crew.lose()
             await kept.background.shells.close()
 
+    async def _release(self, lease: Lease) -> None:
+        try:
+            await release(self.database, lease)
+        except TROUBLE as error:  # the lease runs out by itself
+            log.warning("A session cannot be let go: %s", type(error).__name__)
+
     def _end_watch(self, kept: Kept) -> None:
         if kept.watch is not None and kept.watch is not asyncio.current_task():
             kept.watch.cancel()
@@ -178,6 +189,10 @@ class Keeper:
         while self._kept.get(_key(kept.lease)) is kept:
             try:
                 if await self._follow(kept):
+                    return
+                if kept.background.is_in_tables(kept.tasks):
+                    await self._drop(kept)
+                    await self._release(kept.lease)
                     return
             except TROUBLE as error:
                 log.warning("A run cannot follow now: %s", type(error).__name__)

@@ -237,7 +237,8 @@ class Orphans:
 async def take_orphans(database: Database, host: Host) -> Orphans | None:
     """Take a free session whose subagents nobody drives, or whose ends nobody tells.
 
-    None when there is none. One with a run that can be claimed is left: who claims that takes them.
+    None when there is none. One with a run that can be claimed is left: who claims that takes them. In one
+    that is archived nothing more is told.
     """
     row = await database.raw.fetchrow(
         _TAKE,
@@ -256,7 +257,8 @@ _TAKE = """
 WITH wanted AS MATERIALIZED (
   SELECT c.tenant_id, c.session_id, c.parent_run_id, s.epoch FROM runs c
     JOIN sessions s ON s.tenant_id = c.tenant_id AND s.id = c.session_id
-  WHERE c.origin = 'subagent' AND (c.status <> 'finished' OR c.is_untold)
+  WHERE c.origin = 'subagent'
+    AND (c.status <> 'finished' OR c.is_untold AND s.archived_at IS NULL)
     AND (s.lease_expires_at IS NULL OR s.lease_expires_at <= clock_timestamp())
     AND NOT EXISTS (SELECT 1 FROM runs e WHERE e.tenant_id = c.tenant_id
       AND e.session_id = c.session_id AND e.status <> 'finished' AND e.origin <> 'subagent'

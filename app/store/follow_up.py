@@ -29,15 +29,15 @@ async def follow_up(
 ) -> FollowUp | None:
     """Make a run that follows `kept.run_id`, in the session that the host keeps.
 
-    None, and nothing is made, when the session has an unfinished run (that one will tell) or is
-    not the host's any more.
+    None, and nothing is made, when the session has an unfinished run (that one will tell), is
+    archived, or is not the host's any more.
     """
     run_id = f"run_{ULID()}"
     queued = service_body(ServiceEvent("run.queued"), kept.session_id, run_id, datetime.now(UTC))
     async with database.raw.acquire() as connection, connection.transaction():
         held = await connection.fetchval(
             """SELECT 1 FROM sessions WHERE tenant_id = $1 AND id = $2 AND epoch = $3 AND owner = $4
-               FOR NO KEY UPDATE""",
+                 AND archived_at IS NULL FOR NO KEY UPDATE""",
             kept.tenant_id,
             kept.session_id,
             kept.epoch,

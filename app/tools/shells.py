@@ -95,6 +95,10 @@ class Shells:
         """Ids of the tasks that run."""
         return tuple(task_id for task_id, live in self._live.items() if live.end is None)
 
+    def knows(self, task_id: str) -> bool:
+        """Whether a task runs here, or has ended here."""
+        return task_id in self._live
+
     def end_of(self, task_id: str) -> TaskEnd | None:
         """Say how a task ended; None while it runs. Fits `agent.effects.Tasks`."""
         live = self._live.get(task_id)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
@@ -22,9 +22,12 @@ from app.runs.beside import Yard
 from app.runs.crew import Crew
 from app.runs.desk import Desk, WaitingRules
 from app.runs.execute import Execution
+from app.runs.keeping import Keeper
 from app.runs.live import Hub
+from app.store import claims
+from app.store.actions import park
 from app.store.append import append
-from app.store.beside import cancelled, tell_no_more, untold
+from app.store.beside import cancelled, take_orphans, tell_no_more, untold
 from app.store.bus import Bus
 from app.store.claims import Claim
 from app.store.engine import Database
@@ -34,7 +37,7 @@ from app.store.runs import Work
 from app.tools.shells import Shells
 from tests.fakes.effects import MODEL, effects, response, text
 from tests.runs.test_worker import BrokenParts
-from tests.store.seeds import TENANT, A, begun, note, rows, until
+from tests.store.seeds import TENANT, A, B, begun, last_batch, note, rows, until
 
 AGENT, CHILD = "a0123456789abcdef", "run_child"
 LAUNCHED: dict[str, Any] = {
@@ -353,6 +356,84 @@ async def test_an_end_that_is_shown_nowhere_is_told_no_more_and_only_under_the_f
     assert (await child_row(database))["is_untold"]
     await tell_no_more(database, lease, [])
     assert not (await child_row(database))["is_untold"]
+
+
+@asynccontextmanager
+async def kept_by_b(database: Database) -> AsyncIterator[Keeper]:
+    """A host that keeps what orphans it finds, and has no slot for runs."""
+    started: list[Claim] = []
+    keeper = Keeper(B, database, 0.05, nullcontext, started.append, lambda _, __: None)
+    yield keeper
+    await keeper.close()
+    assert started == []
+
+
+async def adopted(database: Database, keeper: Keeper) -> Lease:
+    found = await take_orphans(database, B)
+    assert found is not None
+    crew = crew_of(database, found.lease, Parts())
+    crew.yard = replace(crew.yard, host=B)
+    await keeper.adopt(found, Background(Shells(), crew))
+    return found.lease
+
+
+async def is_free(database: Database) -> bool:
+    (session,) = await rows(database, "SELECT owner FROM sessions")
+    return session["owner"] is None
+
+
+async def test_a_session_that_is_kept_for_subagents_of_a_parked_run_is_let_go_with_their_end(
+    database: Database,
+) -> None:
+    lease = (await launched(database)).lease
+    await park(database, lease, ["act_1"])
+    async with kept_by_b(database) as keeper:
+        await adopted(database, keeper)
+        await until(lambda: is_free(database), within_s=5)
+        assert (keeper.crews, keeper.leases()) == ([], [])
+        assert await take_orphans(database, B) is None
+        assert await claims.claim(database, A) is None
+    assert (await child_row(database))["is_untold"]
+    await database.raw.execute("UPDATE runs SET is_parked = false WHERE is_parked")
+    taken = await claims.claim(database, A)
+    assert taken is not None
+    assert taken.lease.run_id == lease.run_id
+
+
+async def test_an_end_waits_untold_while_its_session_is_archived(database: Database) -> None:
+    claim = await launched(database)
+    await append(database, claim.lease, last_batch(claim))
+    async with kept_by_b(database) as keeper:
+        await database.raw.execute("UPDATE sessions SET archived_at = now()")
+        await adopted(database, keeper)
+        await until(lambda: is_free(database), within_s=5)
+        assert await take_orphans(database, B) is None
+        await database.raw.execute("UPDATE sessions SET archived_at = NULL")
+        kept = await adopted(database, keeper)
+        await until(lambda: is_free(database), within_s=5)
+    queued = await rows(database, "SELECT parent_run_id FROM runs WHERE status = 'queued'")
+    assert queued == [{"parent_run_id": kept.run_id}]
+    assert await claims.claim(database, A) is not None
+
+
+async def test_of_two_hosts_one_takes_the_orphans_of_a_session(database: Database) -> None:
+    claim = await launched(database)
+    await append(database, claim.lease, last_batch(claim))
+    found = await asyncio.gather(*(take_orphans(database, host) for host in (A, B) * 4))
+    (taken,) = [each for each in found if each is not None]
+    (session,) = await rows(database, "SELECT owner, epoch FROM sessions")
+    assert session["epoch"] == taken.lease.epoch == claim.lease.epoch + 1
+
+
+async def test_a_host_that_stops_keeps_nothing_that_it_finds_late(database: Database) -> None:
+    claim = await launched(database)
+    await append(database, claim.lease, last_batch(claim))
+    async with kept_by_b(database) as keeper:
+        await keeper.close()
+        await adopted(database, keeper)
+        assert keeper.crews == []
+        assert await is_free(database)
+    assert (await child_row(database))["attempt"] == 0
 
 
 async def test_a_session_tells_ends_of_its_own_alone(database: Database) -> None:
