@@ -186,14 +186,17 @@ def stored_rows(
 
 def end_of(child: LoopState, end_reason: EndReason, ended_s: float, took_ms: int) -> TaskEnd:
     """Say how a subagent ended that has its result."""
+    below = child.subagents.stats
     if how := _STOPPED.get(end_reason):
         killer: Killer = "user" if end_reason in {"cancelled", "superseded"} else "system"
-        return TaskEnd("killed", how, ended_s, killer=killer)
+        return TaskEnd("killed", how, ended_s, killer=killer, below=below)
     report = report_of(child, "", took_ms)
     if report.status == "completed":
         usage = task_usage(child, took_ms)
-        return TaskEnd("completed", "has ended", ended_s, report=report.summary, usage=usage)
-    return TaskEnd("failed", "failed", ended_s, report=report.summary)
+        return TaskEnd(
+            "completed", "has ended", ended_s, report=report.summary, usage=usage, below=below
+        )
+    return TaskEnd("failed", "failed", ended_s, report=report.summary, below=below)
 
 
 def own_effects(child: LoopState, effects: Effects) -> Effects:

@@ -145,12 +145,17 @@ class Draft:
         for name in vars(self).keys() - _STAYS:
             setattr(self, name, getattr(fresh, name))
         self.threads = {}
+        self.subagents = self.subagents.cut_off(self.tasks)
         self.hooks = hooks
 
     def record(self, message: Message, facts: Mapping[str, Any] | None) -> None:
         """Take one journalled message in."""
-        self.subagents = counted(self.subagents, message, facts)
-        if facts and (key := facts.get(THREAD)):
+        key = facts.get(THREAD) if facts else None
+        if (
+            key is None or key in self.threads
+        ):  # else it is of one in the background: told with its end
+            self.subagents = counted(self.subagents, message, facts)
+        if facts and key:
             for heard in facts.get(HOOK, ()):  # it waited for a message, and came with this one
                 self.hear_hook(heard)
             self._record_in(key, message, facts.get(OF_THREAD))

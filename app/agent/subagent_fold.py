@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from app.agent.thread_facts import KILLED_BY, LAUNCHED, REFUSED, WISH, own_facts
+from app.agent.thread_facts import BELOW, KILLED_BY, LAUNCHED, REFUSED, WISH, own_facts
 from app.domain.messages import Message, TaskStartedMessage, TaskUpdatedMessage, UserMessage
-from app.domain.subagent_stats import SubagentCounts
+from app.domain.subagent_stats import SubagentCounts, SubagentStats
 
 
 def counted(
@@ -27,8 +27,9 @@ def counted(
                 in_background=message.is_backgrounded,
             )
         case TaskUpdatedMessage(patch={"status": str(status)}):
-            killer = own_facts(facts).get(KILLED_BY, "system")
-            return counts.ended(message.task_id, status, killer)
+            told = own_facts(facts)
+            below = SubagentStats.model_validate(told.get(BELOW, {}))
+            return counts.ended(message.task_id, status, told.get(KILLED_BY, "system"), below)
         case UserMessage() if facts and (why := own_facts(facts).get(REFUSED)):
             return counts.refused(why)
         case _:

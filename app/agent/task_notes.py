@@ -14,7 +14,7 @@ from textwrap import indent
 from app.agent.effects import Effects, Stamps, Tasks
 from app.agent.state import Advance, LoopState
 from app.agent.task_fold import OUTPUT_FILE, TASK_NOTICE
-from app.agent.thread_facts import KILLED_BY
+from app.agent.thread_facts import BELOW, KILLED_BY
 from app.domain.journal import Batch, Entry
 from app.domain.messages import (
     BackgroundTasksChangedMessage,
@@ -22,6 +22,7 @@ from app.domain.messages import (
     TaskStartedMessage,
     TaskUpdatedMessage,
 )
+from app.domain.subagent_stats import NONE_BELOW
 from app.domain.tasks import BackgroundTask, TaskEnd
 
 _NOTICE = """\
@@ -145,8 +146,14 @@ def _end(
         usage=dict(end.usage) if end.usage is not None else None,
         summary_is_report=True if end.status == "completed" and end.report is not None else None,
     )
-    killed_by = {KILLED_BY: end.killer} if task.own_run_id and end.status == "killed" else None
-    return Entry.of(updated, killed_by), Entry.of(told, {TASK_NOTICE: notice} if notice else None)
+    facts: dict[str, object] = {}
+    if task.own_run_id and end.status == "killed":
+        facts[KILLED_BY] = end.killer
+    if end.below != NONE_BELOW:
+        facts[BELOW] = end.below.model_dump()
+    return Entry.of(updated, facts or None), Entry.of(
+        told, {TASK_NOTICE: notice} if notice else None
+    )
 
 
 def tasks_changed(

@@ -1,12 +1,14 @@
 """What became of the subagents of a session, in numbers: `subagent_stats` of a result.
 
+One in the background counts when it begins, and what it has begun itself when its own end is told: that
+is when the session's conversation hears of it, on whatever host.
 Source: loop 1.5. A refusal for want of a place does not happen here, calls wait for one; what
 `concurrency_limit` counts are calls beyond the number that a run may begin.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,6 +22,20 @@ Wish: TypeAlias = Literal["background", "foreground", "unset"]
 
 class _Counts(BaseModel):
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    def plus(self, other: Self) -> Self:
+        """Give the numbers of both together."""
+        return self.model_copy(
+            update={name: self._sum(value, getattr(other, name)) for name, value in self}
+        )
+
+    @staticmethod
+    def _sum(one: Any, another: Any) -> Any:  # noqa: ANN401 - a field's
+        if isinstance(one, _Counts):
+            return one.plus(another)
+        if isinstance(one, dict):
+            return {key: one.get(key, 0) + another.get(key, 0) for key in {**one, **another}}
+        return one + another
 
 
 class RequestedCounts(_Counts):
@@ -64,6 +80,14 @@ class SubagentStats(_Counts):
     refused: RefusedCounts = RefusedCounts()
     by_type: dict[str, int] = Field(default_factory=dict)
 
+    def plus(self, other: Self) -> Self:
+        """Give the numbers of both together."""
+        depth = max(self.max_depth, other.max_depth)
+        return super().plus(other).model_copy(update={"max_depth": depth})
+
+
+NONE_BELOW = SubagentStats()
+
 
 @dataclass(frozen=True, slots=True)
 class SubagentCounts:
@@ -90,17 +114,29 @@ class SubagentCounts:
         )
         return SubagentCounts(stats, self.running | {task_id})
 
-    def ended(self, task_id: str, status: str, killer: Killer) -> "SubagentCounts":
-        """Count how one has ended; a task that is no subagent's, or was counted, says nothing."""
+    def ended(
+        self, task_id: str, status: str, killer: Killer, below: SubagentStats = NONE_BELOW
+    ) -> "SubagentCounts":
+        """Count how one has ended; a task that is no subagent's, or was counted, says nothing.
+
+        `below`: what it had begun that is not counted yet.
+        """
         if task_id not in self.running:
             return self
-        told = self.stats
+        told = self.stats if below == NONE_BELOW else self.stats.plus(below)
         change: Mapping[str, object] = {"killed": _plus(told.killed, killer)}
         if status == "completed":
             change = {"completed": told.completed + 1}
         elif status == "failed":
             change = {"failed": told.failed + 1}
         return SubagentCounts(told.model_copy(update=change), self.running - {task_id})
+
+    def cut_off(self, going_on: Collection[str]) -> "SubagentCounts":
+        """Count those as stopped that can have no end any more: all but these tasks."""
+        counts = self
+        for task_id in self.running.difference(going_on):
+            counts = counts.ended(task_id, "killed", "system")
+        return counts
 
     def refused(self, why: Refusal) -> "SubagentCounts":
         """Count a call that a limit refused."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from app.domain.subagent_stats import Killer
+from app.domain.subagent_stats import NONE_BELOW, Killer, SubagentStats
 
 TaskStatus = Literal["completed", "failed", "killed"]
 TaskType = Literal["local_bash", "local_agent"]
@@ -47,3 +47,5 @@ class TaskEnd:
     """Of a subagent that ended by itself, as in `task_progress`."""
     killer: Killer = "system"
     """Of a subagent that was killed: who did it."""
+    below: SubagentStats = NONE_BELOW
+    """Of a subagent: what it had begun itself."""

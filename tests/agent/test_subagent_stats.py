@@ -10,6 +10,7 @@ from app.agent.broken_off import abandoned, interrupted
 from app.agent.effects import AgentLimits
 from app.agent.loop import run_agent
 from app.domain.runs import EndReason
+from app.domain.subagent_stats import SubagentCounts
 from app.domain.usage import Usage
 from app.errors import ModelRejected
 from tests.agent.threads import agent, played, threads
@@ -69,6 +70,36 @@ async def test_later_runs_of_the_session_count_on() -> None:
         "requested": {"background": 0, "foreground": 1, "unset": 4},
         "completed": 3,
         "by_type": {"helper": 5},
+    }
+
+
+async def test_one_that_a_cut_left_without_an_end_is_counted_as_stopped_by_the_next_run() -> None:
+    _, stops = await played(threads(TREE)[0])
+    stop = next(stop for stop in stops if stop.state(run_info()).subagents.running)
+    begun = stop.state(run_info()).subagents
+    state = stop.state(run_info("run_2"))  # of a fork, or after a rewind, to this place
+    assert state.subagents.running == frozenset()
+    assert state.subagents.stats.killed.system == len(begun.running)
+    assert state.subagents.stats.spawned == begun.stats.spawned
+
+
+def test_what_one_in_the_background_has_begun_counts_once_with_its_own_end() -> None:
+    below = SubagentCounts().started("n", "helper", 2, "unset", in_background=False)
+    below = below.ended("n", "failed", "system").refused("budget")
+    counts = SubagentCounts().started("c", "other", 1, "background", in_background=True)
+    counts = counts.ended("c", "completed", "system", below.stats)
+    assert counts == counts.ended("c", "completed", "system", below.stats)
+    assert counts.stats.model_dump() == {
+        "spawned": 2,
+        "requested": {"background": 1, "foreground": 0, "unset": 1},
+        "started_in_background": 1,
+        "max_depth": 2,
+        "spawned_by_subagents": 1,
+        "completed": 1,
+        "failed": 1,
+        "killed": {"parent": 0, "user": 0, "system": 0},
+        "refused": {"depth_limit": 0, "concurrency_limit": 0, "budget": 1},
+        "by_type": {"other": 1, "helper": 1},
     }
 
 

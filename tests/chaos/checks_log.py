@@ -118,22 +118,28 @@ def prompts_taken_once(found: Evidence) -> Iterator[str]:
 def subagents_end_once(found: Evidence) -> Iterator[str]:
     """A subagent that began has one end; results count those that have ended until then.
 
-    What one in the background begins is counted when it is folded, which has no fixed place.
+    What one in the background has begun is counted with its own end.
     """
-    has_beside = {run["session_id"] for run in found.children.values()}
     for id_, messages in found.messages.items():
-        is_counted = not {id_, found.sessions[id_]["parent_id"]} & has_beside
         begun: dict[str, int] = {}
+        alone: set[str] = set()
+        above: dict[str, str | None] = {}
+        """Of those that one in the background has begun, itself or through others: that one."""
         ends: Counter[str] = Counter()
         for row, message in messages:
             subtype = message.get("subtype")
             if subtype == "task_started" and message["task_type"] == "local_agent":
-                begun[message["task_id"]] = row["seq"]
+                task, parent = message["task_id"], message.get("parent_task_id", "")
+                begun[task] = row["seq"]
+                above[task] = parent if parent in alone else above.get(parent)
+                if message["is_backgrounded"]:
+                    alone.add(task)
             elif subtype == "task_notification":
                 ends[message["task_id"]] += 1
-            elif message["type"] == "result" and is_counted:
-                ended = sum(ends[task] for task in begun)
-                yield from _miscounted(id_, message["subagent_stats"], len(begun), ended)
+            elif message["type"] == "result":
+                heard = [task for task, by in above.items() if by is None or ends[by]]
+                ended = sum(ends[task] for task in heard)
+                yield from _miscounted(id_, message["subagent_stats"], len(heard), ended)
         for task, seq in begun.items():
             if ends[task] != 1:
                 yield f"session {id_}: subagent {task}, begun at {seq}, has {ends[task]} ends"

@@ -492,6 +492,75 @@ async def test_an_end_that_the_conversation_has_no_place_for_begins_one_turn_at_
         assert len(await runs_of(client, session_id)) == 3
 
 
+async def result_of(client: httpx.AsyncClient, run_id: str) -> Json:
+    result: Json = (await client.get(f"/v1/runs/{run_id}/result")).json()
+    return result
+
+
+@pytest.mark.requirement("loop:subagent-stats")
+async def test_what_a_subagent_in_the_background_begins_counts_with_its_end_on_every_host(
+    service: Host, database_url: str
+) -> None:
+    client = service.client
+    child = in_background(agent(bash(GO), {"text": "below"}), {"text": "report"})
+    steps = (child, {"text": "began"}, {"text": "heard"})
+    run = await start(client, scripted(*steps), **OPTIONS)
+    session_id = run["session_id"]
+    await finished(client, run["id"])
+
+    async def calls_below() -> bool:
+        return len(told(await messages(client, session_id), "task_started")) == 2
+
+    await until(calls_below, within_s=15)
+    again = await start(client, scripted({"text": "x"}), session_id=session_id, **OPTIONS)
+    await finished(client, again["id"])
+    for run_id in (run["id"], again["id"]):  # the second was loaded anew
+        stats = (await result_of(client, run_id))["subagent_stats"]
+        assert (stats["spawned"], stats["max_depth"], stats["completed"]) == (1, 1, 0)
+    touched = scripted(bash("touch go"), bash("sleep 1"), {"text": "went"}, {"text": "heard"})
+    await start(client, touched, session_id=session_id, **OPTIONS)
+    async with opened(database_url) as database:
+        await until(lambda: is_let_go(database, session_id))
+    last = await start(client, scripted({"text": "y"}), session_id=session_id, **OPTIONS)
+    await finished(client, last["id"])
+    told_ends = told_results(await messages(client, session_id))[2:]
+    assert len(told_ends) >= 2
+    for result in told_ends:
+        stats = result["subagent_stats"]
+        assert (stats["spawned"], stats["spawned_by_subagents"], stats["completed"]) == (2, 1, 2)
+        assert (stats["max_depth"], stats["by_type"]) == (2, {"helper": 2})
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+async def test_a_fork_has_of_a_subagent_what_comes_with_its_end(
+    service: Host, database_url: str, is_told: bool
+) -> None:
+    client = service.client
+    child = in_background(agent({"text": "below"}), {"text": "report"})
+    steps = (child, bash("sleep 1.5"), {"text": "done"})
+    run = await start(client, scripted(*steps), **OPTIONS, wait_for_subagents=True)
+    session_id = run["session_id"]
+    await finished(client, run["id"])
+    transcript = await messages(client, session_id)
+    end = transcript[-1]
+    if (
+        not is_told
+    ):  # the call of the command: the subagent ends while it runs, and is told afterwards
+        sent = (m for m in transcript if "sleep 1.5" in str(m) and m["type"] == "assistant")
+        end = [m for m in sent if m["message"]["content"][0]["name"] == "Bash"][-1]
+    answer = await client.post(f"/v1/sessions/{session_id}/fork", json={"at_message": end["uuid"]})
+    assert answer.status_code == 201, answer.text
+    fork_id = answer.json()["id"]
+    own = await start(client, scripted({"text": "forked"}), session_id=fork_id, **OPTIONS)
+    await finished(client, own["id"])
+    stats = (await result_of(client, own["id"]))["subagent_stats"]
+    ended = stats["completed"] + stats["failed"] + sum(stats["killed"].values())
+    begun = told(await messages(client, fork_id), "task_started")
+    assert (stats["spawned"], ended, len(begun)) == ((2, 2, 2) if is_told else (1, 1, 1))
+    async with opened(database_url) as database:
+        await check_session(database, fork_id)
+
+
 async def test_a_fork_leaves_a_subagent_that_works_where_it_is(
     service: Host, database_url: str
 ) -> None:
