@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import secrets
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -210,16 +211,17 @@ async def test_a_run_is_cancelled_from_another_host_and_the_session_lives_on(
         host(make_settings()) as a,
         host(make_settings()) as b,
     ):
-        command = "echo begun; sleep 314.15"
+        sleep = f"sleep 314.{secrets.randbelow(10**9):09}"
+        command = f"echo begun; {sleep}"
         run = await start(
             a.client,
             scripted({"tool": "Bash", "input": {"command": command}}, {"text": "never"}),
             allowed_tools=["Bash"],
         )
-        await until_processes("sleep 314.15", exist=True)
+        await until_processes(sleep, exist=True)
         answer = await b.client.post(f"/v1/runs/{run['id']}/cancel", params={"wait": 10})
         assert (answer.status_code, answer.json()["status"]) == (200, "finished")
-        assert processes_with("sleep 314.15") == []
+        assert processes_with(sleep) == []
         ended = (await b.client.get(f"/v1/runs/{run['id']}")).json()
         assert (ended["result_subtype"], ended["end_reason"]) == (
             "error_during_execution",
