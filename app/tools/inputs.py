@@ -35,8 +35,9 @@ def parse_input(tool: Tool[InputT], raw: Mapping[str, JsonValue]) -> InputT:
             "JSON. Send one complete JSON object.",
             wrapped=True,
         )
-    with suppress(ValidationError):  # most are right as they are
-        return tool.input_model.model_validate(raw, strict=True)
+    if tool.input_model.model_config.get("extra") == "forbid":  # else the schema alone says it
+        with suppress(ValidationError):  # most are right as they are
+            return tool.input_model.model_validate(raw, strict=True)
     properties = tool.spec.input_schema.get("properties", {})
     given = {key: _coerced(value, properties.get(key, {})) for key, value in raw.items()}
     try:
