@@ -8,8 +8,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.agent.broken_off import abandoned
 from app.agent.effects import Stamps
 from app.agent.state import LoopState, RunInfo
+from app.domain.messages import parse_message
 from app.domain.options import AgentOptions
-from app.domain.results import ErrorResult
+from app.domain.results import ErrorResult, SuccessResult
+from app.domain.subagent_stats import SubagentCounts, SubagentStats
 from app.errors import NotFound, RunAlreadyStarted
 from app.runs.wishes import RunChoice, event_body
 from app.store import cancels
@@ -149,7 +151,9 @@ class Canceller:
         before, _ = await spends(self.database, self.tenant_id, run.session_id, run.id)
         inherited = spend_of(session.inherited if session else None)
         info = RunInfo(run.session_id, run.id, AgentOptions.model_validate(dict(run.options)))
-        state = LoopState(info, spent_before=inherited.merged(before))
+        last = await cancels.newest_result(connection, self.tenant_id, run.session_id)
+        counts = SubagentCounts(_stats_of(last)) if last else SubagentCounts()
+        state = LoopState(info, spent_before=inherited.merged(before), subagents=counts)
         batch = abandoned(
             state, self.stamps, end_reason="cancelled", why="The run was cancelled before it began."
         )
@@ -165,6 +169,13 @@ class Canceller:
             end_reason="cancelled",
             finished_body=event_body(run.session_id, "run.finished", finished, run_id=run.id),
         )
+
+
+def _stats_of(result: str) -> SubagentStats:
+    message = parse_message(result)
+    if not isinstance(message, SuccessResult | ErrorResult):
+        raise TypeError("a row of the type result is one")
+    return message.subagent_stats
 
 
 def _is_waiting(run: RunRow) -> bool:

@@ -91,6 +91,20 @@ async def cancel_asked(database: Database, lease: Lease) -> CancelAsked:
     return CancelAsked("superseded" if is_superseded else "cancelled", row["cancel_spares_tasks"])
 
 
+async def newest_result(connection: AsyncConnection, tenant_id: str, session_id: str) -> str | None:
+    """Give the body of the newest result in a session's conversation; None when it has none."""
+    body: str | None = await connection.scalar(
+        sql(
+            """SELECT body FROM journal WHERE tenant_id = :tenant AND session_id = :session
+                 AND type = 'result' AND kind = 'message' AND NOT seq <@ (
+                   SELECT dropped FROM sessions WHERE tenant_id = :tenant AND id = :session)
+               ORDER BY seq DESC LIMIT 1"""
+        ),
+        {"tenant": tenant_id, "session": session_id},
+    )
+    return body
+
+
 async def finish_unstarted(
     connection: AsyncConnection,
     tenant_id: str,

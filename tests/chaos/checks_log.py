@@ -118,7 +118,8 @@ def prompts_taken_once(found: Evidence) -> Iterator[str]:
 def subagents_end_once(found: Evidence) -> Iterator[str]:
     """A subagent that began has one end; results count those that have ended until then.
 
-    What one in the background has begun is counted with its own end.
+    What one in the background has begun is counted with its own end. A run that was cancelled before
+    it began has folded nothing, and counts as the result before it does.
     """
     for id_, messages in found.messages.items():
         begun: dict[str, int] = {}
@@ -126,6 +127,7 @@ def subagents_end_once(found: Evidence) -> Iterator[str]:
         above: dict[str, str | None] = {}
         """Of those that one in the background has begun, itself or through others: that one."""
         ends: Counter[str] = Counter()
+        counted = (0, 0)
         for row, message in messages:
             subtype = message.get("subtype")
             if subtype == "task_started" and message["task_type"] == "local_agent":
@@ -137,9 +139,10 @@ def subagents_end_once(found: Evidence) -> Iterator[str]:
             elif subtype == "task_notification":
                 ends[message["task_id"]] += 1
             elif message["type"] == "result":
-                heard = [task for task, by in above.items() if by is None or ends[by]]
-                ended = sum(ends[task] for task in heard)
-                yield from _miscounted(id_, message["subagent_stats"], len(heard), ended)
+                if row["run_id"] is None or found.runs[row["run_id"]]["attempt"] > 0:
+                    heard = [task for task, by in above.items() if by is None or ends[by]]
+                    counted = len(heard), sum(ends[task] for task in heard)
+                yield from _miscounted(id_, message["subagent_stats"], *counted)
         for task, seq in begun.items():
             if ends[task] != 1:
                 yield f"session {id_}: subagent {task}, begun at {seq}, has {ends[task]} ends"

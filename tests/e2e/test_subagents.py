@@ -235,6 +235,23 @@ async def test_a_cancel_ends_what_subagents_have_under_way(
         await check_session(database, run["session_id"])
 
 
+async def test_a_run_that_is_cancelled_before_it_began_counts_what_its_session_had(
+    service: Host,
+) -> None:
+    client = service.client
+    first = await start(client, scripted(agent({"text": "done"}), {"text": "told"}), **OPTIONS)
+    session_id = first["session_id"]
+    await finished(client, first["id"])
+    busy = scripted(bash(long_sleep()), {"text": "never"})
+    second = await start(client, busy, session_id=session_id, **OPTIONS)
+    third = await start(client, scripted({"text": "never"}), session_id=session_id, **OPTIONS)
+    for run in (third, second):
+        await client.post(f"/v1/runs/{run['id']}/cancel?wait=10", json={})
+    results = [m for m in await messages(client, session_id) if m["type"] == "result"]
+    counts = [(m["subagent_stats"]["spawned"], m["subagent_stats"]["completed"]) for m in results]
+    assert counts == [(1, 1)] * 3
+
+
 @pytest.mark.requirement("field:P11")
 async def test_a_budget_that_is_crossed_inside_a_subagent_ends_the_run_with_its_result(
     service: Host, messages_api: MessagesApi
