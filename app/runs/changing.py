@@ -1,8 +1,9 @@
 """Options of a session changed for all that it does from now on: its unfinished runs, and later ones."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from pydantic import ValidationError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -14,7 +15,13 @@ from app.runs.sessions import session_of
 from app.runs.wishes import event_body
 from app.store.keys import Caller
 from app.store.runs import find_run
-from app.store.session_edits import SessionEdit, edit_run_options, edit_session
+from app.store.session_edits import (
+    SessionEdit,
+    edit_next_options,
+    edit_run_options,
+    edit_session,
+    followed_run,
+)
 from app.store.sessions import SessionRow, archived
 from app.store.waiting import hold_session, unfinished_runs
 
@@ -64,6 +71,7 @@ async def change_options(
         for run_id in runs
         if await _change_run(connection, caller, policy, run_id, change, pointer)
     ]
+    await _change_next(connection, caller, policy, session_id, change, pointer)
     session = await session_of(connection, caller.tenant_id, session_id)
     return Changed(session, tuple(reached), policy.model_of(new))
 
@@ -79,17 +87,42 @@ async def _change_run(
     run = await find_run(connection, caller.tenant_id, run_id)
     if run is None:
         return False
-    old = AgentOptions.model_validate(dict(run.options))
+    new = _effective(caller, policy, run.options, change, pointer)
+    if new is None:
+        return False
+    await edit_run_options(connection, caller.tenant_id, run_id, new.stored())
+    return True
+
+
+async def _change_next(
+    connection: AsyncConnection,
+    caller: Caller,
+    policy: Policy,
+    session_id: str,
+    change: Change,
+    pointer: str,
+) -> None:
+    """Change what a run begins with that the end of something in the background brings about."""
+    last = await followed_run(connection, caller.tenant_id, session_id)
+    if last is None:
+        return
+    new = _effective(caller, policy, last.options, change, pointer)
+    if new is not None:
+        await edit_next_options(connection, caller.tenant_id, last.id, new.stored())
+
+
+def _effective(
+    caller: Caller, policy: Policy, stored: Mapping[str, Any], change: Change, pointer: str
+) -> AgentOptions | None:
+    """Give a run's options after a change; None where it changes nothing."""
+    old = AgentOptions.model_validate(dict(stored))
     new = policy.effective(
         _changed(change, old, pointer),
         allows_bypass=caller.allow_bypass,
         ceiling=caller.ceiling,
         now=datetime.now(UTC),
     )
-    if new == old:
-        return False
-    await edit_run_options(connection, caller.tenant_id, run_id, new.stored())
-    return True
+    return None if new == old else new
 
 
 def _changed(change: Change, options: AgentOptions, pointer: str) -> AgentOptions:

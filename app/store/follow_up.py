@@ -29,6 +29,7 @@ async def follow_up(
 ) -> FollowUp | None:
     """Make a run that follows `kept.run_id`, in the session that the host keeps.
 
+    `options` are that run's with what is left of its budget. What a client has changed since counts.
     None, and nothing is made, when the session has an unfinished run (that one will tell), is
     archived, or is not the host's any more.
     """
@@ -76,7 +77,9 @@ r AS (
   INSERT INTO runs (tenant_id, id, session_id, status, options, metadata, origin, parent_run_id,
     priority, recovery_policy, max_attempts, queued_seq, first_seq, resumed_from, attempt,
     claim_seq, started_at)
-  SELECT p.tenant_id, $4, p.session_id, CASE WHEN $7 THEN 'running' ELSE 'queued' END, $6::jsonb,
+  SELECT p.tenant_id, $4, p.session_id, CASE WHEN $7 THEN 'running' ELSE 'queued' END,
+    CASE WHEN p.next_options IS NULL THEN $6::jsonb ELSE p.next_options || jsonb_strip_nulls(
+      jsonb_build_object('max_budget_usd', $6::jsonb -> 'max_budget_usd')) END,
     p.metadata, 'task-notification', p.id, p.priority, p.recovery_policy, p.max_attempts,
     s.last_seq, s.last_seq,
     (SELECT uuid FROM journal WHERE tenant_id = $1 AND session_id = $2 AND kind = 'message'

@@ -73,6 +73,49 @@ async def edit_run_options(
 
 
 @dataclass(frozen=True, slots=True)
+class FollowedRun:
+    """A run that is over, and that one may follow by itself: something goes on in its background."""
+
+    id: str
+    options: Mapping[str, Any]
+    """Those of a run that follows it by itself."""
+
+
+async def followed_run(
+    connection: AsyncConnection, tenant_id: str, session_id: str
+) -> FollowedRun | None:
+    """Give a session's newest run that is no subagent's, where one may follow it by itself."""
+    row = (
+        await connection.execute(
+            sql(
+                """SELECT r.id, r.status, coalesce(r.next_options, r.options) AS options FROM runs r
+                     JOIN sessions s ON s.tenant_id = r.tenant_id AND s.id = r.session_id
+                   WHERE r.tenant_id = :tenant AND r.session_id = :session AND r.origin <> 'subagent'
+                     AND (s.owner IS NOT NULL OR EXISTS (
+                       SELECT 1 FROM runs c WHERE c.tenant_id = :tenant AND c.session_id = :session
+                         AND c.origin = 'subagent' AND (c.status <> 'finished' OR c.is_untold)))
+                   ORDER BY r.queued_seq DESC LIMIT 1"""
+            ),
+            {"tenant": tenant_id, "session": session_id},
+        )
+    ).first()
+    return FollowedRun(row.id, row.options) if row and row.status == "finished" else None
+
+
+async def edit_next_options(
+    connection: AsyncConnection, tenant_id: str, run_id: str, options: Mapping[str, Any]
+) -> None:
+    """Give other options to the run that follows a finished one; its own stay as they were."""
+    await connection.execute(
+        sql(
+            """UPDATE runs SET next_options = CAST(:options AS jsonb)
+               WHERE tenant_id = :tenant AND id = :run"""
+        ),
+        {"tenant": tenant_id, "run": run_id, "options": orjson.dumps(options).decode()},
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Mark:
     """A message of a session, as the end of a conversation."""
 

@@ -174,6 +174,8 @@ runs = Table(
     Column("session_id", Text, nullable=False),
     Column("status", Text, nullable=False),
     _json("options", "{}"),
+    # Of a finished run: those of a run that follows by itself, where a client changed them since.
+    _json("next_options"),
     _json("metadata", "{}"),
     Column("origin", Text, nullable=False, server_default=text("'api'")),
     Column("parent_run_id", Text),

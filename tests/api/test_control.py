@@ -1,6 +1,7 @@
 """Control of what goes on: mode, model, interrupt, tasks; and what an answer changes for later calls."""
 
 import asyncio
+import uuid
 from typing import Any
 
 import httpx
@@ -196,6 +197,37 @@ async def test_a_command_in_the_background_is_stopped(stage: Stage) -> None:
         return any(e["data"].get("subtype") == "task_notification" for e in page["data"])
 
     await until(is_told)
+
+
+async def test_what_is_set_meanwhile_counts_for_the_turn_that_tells_of_a_commands_end(
+    stage: Stage,
+) -> None:
+    waits = "while [ ! -e go ]; do sleep 0.05; done"
+    begun = {"tool": "Bash", "input": {"command": waits, "run_in_background": True}}
+    writes = {"tool": "Write", "input": {"file_path": "/workspace/late", "content": "x"}}
+    steps = (begun, {"text": "left"}, writes, {"text": "heard"})
+    options = {"allowed_tools": ["Bash"], "permission_mode": "acceptEdits", "max_budget_usd": 1}
+    folder = stage.root / uuid.uuid4().hex
+    folder.mkdir(mode=0o777)
+    place = {"source": "directory", "path": str(folder)}
+    run = await stage.run(scripted(*steps), options=options, workspace=place)
+    session_id = run["session_id"]
+    await log(stage.client, run)
+    await control(stage.client, session_id, subtype="set_permission_mode", mode="plan")
+    before = await read(stage.client, f"/v1/runs/{run['id']}")
+    assert before["options"]["permission_mode"] == "acceptEdits"  # as it was
+    (folder / "go").touch()
+
+    async def followed() -> bool:
+        page = await read(stage.client, f"/v1/sessions/{session_id}/runs")
+        return [each["status"] for each in page["data"]] == ["finished"] * 2
+
+    await until(followed)
+    page = await read(stage.client, f"/v1/sessions/{session_id}/runs")
+    (followed_by,) = (each for each in page["data"] if each["origin"] == "task-notification")
+    assert followed_by["options"]["permission_mode"] == "plan"
+    assert 0 < float(followed_by["options"]["max_budget_usd"]) < 1
+    assert not (folder / "late").exists()
 
 
 async def test_what_fills_the_window_is_told_as_elsewhere(stage: Stage) -> None:
