@@ -58,6 +58,7 @@ class ForkedProcess:
 def _run(arguments: list[str], environment: dict[str, str], log: str) -> None:
     os.environ.clear()
     os.environ.update(environment)
+    sys.path[1:1] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
     sink = os.open(log, os.O_WRONLY | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(sink, stream)
