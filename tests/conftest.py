@@ -16,7 +16,7 @@ from app.settings.settings import Settings
 from app.store.embedded import EmbeddedPostgres, ensure_running, stop
 from app.store.engine import open_database
 from app.store.migrate import migrate
-from tests.databases import fresh_database
+from tests.databases import forget_the_disk, fresh_database
 from tests.fakes.messages_api import MessagesApi
 from tests.hosts import KEY, Host, host
 
@@ -57,6 +57,7 @@ def postgres(scratch: Path) -> Iterator[str]:
 
     async def prepare() -> str:
         dsn = await ensure_running(place)
+        await forget_the_disk(dsn)
         async with open_database(dsn, pool_size=1, connect_s=30) as database:
             await migrate(database.engine)
         return dsn

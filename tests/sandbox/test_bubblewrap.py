@@ -148,7 +148,7 @@ async def test_cancelling_at_any_moment_of_the_start_leaves_nothing(
         with pytest.raises(asyncio.CancelledError):
             await task
         assert processes(mark) == []
-    assert open_descriptors() == before
+    assert open_descriptors() <= before  # what others left may be collected meanwhile
 
 
 async def test_a_killed_service_leaves_no_process_behind(rooms: Rooms) -> None:
