@@ -119,8 +119,10 @@ def subagents_end_once(found: Evidence) -> Iterator[str]:
     """A subagent that began has one end; results count those that have ended until then.
 
     What one in the background has begun is counted with its own end. A run that was cancelled before
-    it began has folded nothing, and counts as the result before it does.
+    it began has folded nothing, and counts as the result before it does. A fork in which no run has begun
+    yet has not told what became of those that worked when it was made.
     """
+    driven = {run["session_id"] for run in found.runs.values() if run["attempt"] > 0}
     for id_, messages in found.messages.items():
         begun: dict[str, int] = {}
         alone: set[str] = set()
@@ -144,7 +146,7 @@ def subagents_end_once(found: Evidence) -> Iterator[str]:
                     counted = len(heard), sum(ends[task] for task in heard)
                 yield from _miscounted(id_, message["subagent_stats"], *counted)
         for task, seq in begun.items():
-            if ends[task] != 1:
+            if ends[task] != 1 and id_ in driven:
                 yield f"session {id_}: subagent {task}, begun at {seq}, has {ends[task]} ends"
 
 
