@@ -177,7 +177,7 @@ class BesideRun:
         try:
             info = self.yard.parts.describe(self._lease, work)
             self._attempt.state = folded(parsed(rows), begun(info, launched, spend))
-        except Exception:
+        except Exception:  # whatever it is, one that is given up has to end
             if why is None:
                 raise
             log.exception("A run that is given up cannot be read")

@@ -301,7 +301,7 @@ class Execution:
             return await self._writer.outlast(lambda: self._load(info, work))
         except LeaseLost:
             raise
-        except Exception:
+        except Exception:  # whatever it is, a run that is given up has to end
             if not is_given_up:
                 raise
             log.exception("A run that is given up cannot be read")

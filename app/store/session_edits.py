@@ -91,6 +91,7 @@ async def followed_run(
                 """SELECT r.id, r.status, coalesce(r.next_options, r.options) AS options FROM runs r
                      JOIN sessions s ON s.tenant_id = r.tenant_id AND s.id = r.session_id
                    WHERE r.tenant_id = :tenant AND r.session_id = :session AND r.origin <> 'subagent'
+                     AND r.attempt > 0
                      AND (s.owner IS NOT NULL OR EXISTS (
                        SELECT 1 FROM runs c WHERE c.tenant_id = :tenant AND c.session_id = :session
                          AND c.origin = 'subagent' AND (c.status <> 'finished' OR c.is_untold)))
