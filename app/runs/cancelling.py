@@ -22,6 +22,7 @@ from app.store.sessions import find_session
 from app.store.waiting import hold_session, hold_sessions_of, unfinished_runs
 
 MOST_AT_ONCE = 100
+UNSTARTED = "The run was cancelled before it began."
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +155,7 @@ class Canceller:
         last = await cancels.newest_result(connection, self.tenant_id, run.session_id)
         counts = SubagentCounts(_stats_of(last)) if last else SubagentCounts()
         state = LoopState(info, spent_before=inherited.merged(before), subagents=counts)
-        batch = abandoned(
-            state, self.stamps, end_reason="cancelled", why="The run was cancelled before it began."
-        )
+        batch = abandoned(state, self.stamps, end_reason="cancelled", why=UNSTARTED)
         message = batch.entries[-1].message
         if not isinstance(message, ErrorResult):
             raise TypeError("the last message of a run is its result")

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from itertools import chain, pairwise
 from typing import Any
 
+from app.agent.broken_off import CUT_TEXT
 from app.agent.results import LOST_TEXT
 from app.domain.actions import ACTION_RESOLVED
+from app.runs.cancelling import UNSTARTED
 from app.store.append import CANCEL_REQUESTED
 from tests.chaos.evidence import Evidence, Record
 from tests.chaos.readers import Reader, fingerprint
@@ -119,8 +121,8 @@ def subagents_end_once(found: Evidence) -> Iterator[str]:
     """A subagent that began has one end; results count those that have ended until then.
 
     What one in the background has begun is counted with its own end. A run that was cancelled before
-    it began has folded nothing, and counts as the result before it does. A fork in which no run has begun
-    yet has not told what became of those that worked when it was made.
+    it began has folded nothing, and counts as the result before it does; so does its copy in a fork. A
+    fork in which no run has begun yet has not told what became of those that worked when it was made.
     """
     driven = {run["session_id"] for run in found.runs.values() if run["attempt"] > 0}
     for id_, messages in found.messages.items():
@@ -141,7 +143,7 @@ def subagents_end_once(found: Evidence) -> Iterator[str]:
             elif subtype == "task_notification":
                 ends[message["task_id"]] += 1
             elif message["type"] == "result":
-                if row["run_id"] is None or found.runs[row["run_id"]]["attempt"] > 0:
+                if message.get("errors") != [UNSTARTED]:
                     heard = [task for task, by in above.items() if by is None or ends[by]]
                     counted = len(heard), sum(ends[task] for task in heard)
                 yield from _miscounted(id_, message["subagent_stats"], *counted)
@@ -198,7 +200,7 @@ def approved_calls_run_once(found: Evidence) -> Iterator[str]:
         if not (is_allowed and action["used_at"]) and any(times):
             yield f"{what} ran without an approval that was taken"
         for result in results:
-            if str(result["content"]) == LOST_TEXT and action["used_at"] is None:
+            if str(result["content"]) in {LOST_TEXT, CUT_TEXT} and action["used_at"] is None:
                 yield f"{what} is told as lost, but had not begun"
             if is_allowed and not result.get("is_error") and set(times) != {1}:
                 yield f"{what} was approved and ran {times} times"
