@@ -29,6 +29,12 @@ INTERRUPTED_TEXT = "The user stopped the run before this call finished; its effe
 UNSTARTED_TEXT = "The user stopped the run before this call began, so it did nothing."
 
 
+CUT_TEXT = "The run ended while this tool was running; its effect is unknown."
+
+
+UNMADE_TEXT = "The run ended before this call was carried out; it changed nothing."
+
+
 NOTHING_OPEN: Mapping[str, PartialResponse] = {}
 
 
@@ -109,12 +115,21 @@ def stopped_at_budget(
     return replace(ended, entries=(*killed, *closed, *ended.entries))
 
 
-def abandoned(state: LoopState, effects: Stamps, *, end_reason: EndReason, why: str) -> Batch:
+def abandoned(
+    state: LoopState,
+    effects: Stamps,
+    *,
+    end_reason: EndReason,
+    why: str,
+    unbegun: Collection[str] = (),
+) -> Batch:
     """End a run that cannot go on: cost from the ledger, open calls told as lost.
 
-    A run that lost its hosts has no stop reason (decisions B17); every other keeps that of its
-    last finished response.
+    `unbegun` names open calls that have certainly not begun. A run that lost its hosts has no stop
+    reason (decisions B17); every other keeps that of its last finished response.
     """
+    lost = LOST_TEXT if end_reason == "worker_lost" else CUT_TEXT
+    texts = {call.id: UNMADE_TEXT if call.id in unbegun else lost for call in state.open_calls}
     return result_batch(
         state,
         effects,
@@ -126,8 +141,8 @@ def abandoned(state: LoopState, effects: Stamps, *, end_reason: EndReason, why: 
         before=(
             *threads_killed(state.open_calls, state, effects),
             *(
-                result_entry(call.id, ToolResult(LOST_TEXT, is_error=True), state, effects)
-                for call in state.open_calls
+                result_entry(call_id, ToolResult(text, is_error=True), state, effects)
+                for call_id, text in texts.items()
             ),
         ),
     )

@@ -17,6 +17,7 @@ from app.agent.lost_request import lost_request
 from app.agent.state import Advance, LoopState
 from app.domain.journal import Batch, ServiceEvent
 from app.runs.activity import Activity, Stopped
+from app.runs.desk import Desk
 from app.runs.driving import until_ended
 from app.runs.writing import Writer
 
@@ -72,6 +73,15 @@ class Attempt:
         if self._loop_task is not None:
             self._loop_task.cancel()
         return True
+
+    async def unbegun(self, desk: Desk) -> frozenset[str]:
+        """Give the open calls that have certainly not begun, here or on an earlier host."""
+        state, open_calls = self.state, {call.id for call in self.state.open_calls}
+        suspects = open_calls
+        if self.at_stop is not None:
+            suspects = open_calls & {*self.at_stop.tools, *state.unsure}
+        begun = await desk.begun_among(suspects)
+        return frozenset(open_calls - begun - state.threads.keys())
 
     async def drive(
         self,

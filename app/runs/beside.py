@@ -185,6 +185,7 @@ class BesideRun:
                 self._lease, work, spent_before=Spend(), spend=spend, thread=thread
             )
         self._desk.may_have_asked = beginning.attempt > 1
+        self._desk.notes_begun = self._now().run.options.actions.permissions == "ask"
         if why is not None:
             await self._abandon("worker_lost", why)  # before its parts: those may be what fails
             return
@@ -281,7 +282,9 @@ class BesideRun:
         return {key: part for key, part in effects.agents.partials().items() if key != own}
 
     async def _abandon(self, end_reason: EndReason, why: str) -> None:
-        ended = abandoned(self._now(), self.yard.parts.stamps, end_reason=end_reason, why=why)
+        unbegun = await self._attempt.unbegun(self._desk)
+        stamps = self.yard.parts.stamps
+        ended = abandoned(self._now(), stamps, end_reason=end_reason, why=why, unbegun=unbegun)
         await self._attempt.store(self._now().after(ended))
 
     def _now(self) -> LoopState:

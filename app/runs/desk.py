@@ -139,6 +139,14 @@ class Desk:
             lambda: actions.may_have_begun(self.database, self.lease, call_id)
         )
 
+    async def begun_among(self, calls: Collection[str]) -> frozenset[str]:
+        """Give those calls of the run's own that may have begun, as far as it is stored."""
+        if not calls:
+            return frozenset()
+        return await self.outlast(
+            lambda: actions.begun_among(self.database, self.lease, calls, is_noted=self.notes_begun)
+        )
+
     async def answer(
         self, request: Request, *, may_have_run: bool, can_repeat: bool
     ) -> Answer | None:

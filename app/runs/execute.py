@@ -158,6 +158,7 @@ class Execution:
         )
         state = self.claim.state or await self._read(work, is_given_up=why is not None)
         self._attempt.state = state
+        self._desk.notes_begun = state.run.options.actions.permissions == "ask"
         await self._tasks.take_up(state, work)
         if why is not None:
             await self._end(end_reason="worker_lost", why=why)  # its parts may be what fails
@@ -231,7 +232,8 @@ class Execution:
             await self._close_by_result(None)
             return
         state = await self._all_told(end_reason)
-        ended = abandoned(state, self.parts.stamps, end_reason=end_reason, why=why)
+        unbegun = await self._attempt.unbegun(self._desk)
+        ended = abandoned(state, self.parts.stamps, end_reason=end_reason, why=why, unbegun=unbegun)
         await self._attempt.store(state.after(ended))
 
     async def _all_told(self, end_reason: EndReason) -> LoopState:

@@ -1,6 +1,6 @@
 """Actions: what a run's owner does with them, under the fence. How they are settled is elsewhere."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -201,6 +201,30 @@ async def may_have_begun(database: Database, lease: Lease, tool_use_id: str) -> 
         lease.run_id,
     )
     return newest is None or newest == tool_use_id
+
+
+async def begun_among(
+    database: Database, lease: Lease, tool_use_ids: Collection[str], *, is_noted: bool
+) -> frozenset[str]:
+    """Give those calls of a run that may have begun.
+
+    Not those whose approval or answer was never taken; nor, where it `is_noted` what begins, those
+    that were not the last to begin. The calls may be of any kind: of one that only reads it is never
+    noted.
+    """
+    rows = await database.raw.fetch(
+        """SELECT c.id FROM unnest($3::text[]) AS c(id) JOIN runs r ON r.tenant_id = $1 AND r.id = $2
+           WHERE r.begun_call IS NULL OR r.begun_call = c.id OR NOT ($4 OR coalesce((
+             SELECT a.used_at IS NULL FROM actions a
+             WHERE a.tenant_id = $1 AND a.run_id = $2 AND a.tool_use_id = c.id
+               AND a.type <> 'elicitation'
+             ORDER BY a.opened_seq DESC LIMIT 1), false))""",
+        lease.tenant_id,
+        lease.run_id,
+        list(tool_use_ids),
+        is_noted,
+    )
+    return frozenset(row["id"] for row in rows)
 
 
 @dataclass(frozen=True, slots=True)

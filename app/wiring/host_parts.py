@@ -200,7 +200,6 @@ class HostParts:
         skills = self._skills(work, info)
         place = self.folders.place(work.workspace, skills)
         desk.hold_for(options.actions.hold_seconds)
-        desk.notes_begun = options.actions.permissions == "ask"
 
         async def prepare() -> None:
             await asyncio.to_thread(self.folders.prepare, work.workspace, place)

@@ -8,9 +8,11 @@ import orjson
 import pytest
 
 from app.agent.broken_off import (
+    CUT_TEXT,
     INTERRUPT_MARKER,
     INTERRUPT_MARKER_TOOLS,
     INTERRUPTED_TEXT,
+    UNMADE_TEXT,
     abandoned,
     interrupted,
 )
@@ -19,7 +21,7 @@ from app.agent.result_batch import plain_usd
 from app.agent.results import LOST_TEXT
 from app.agent.tool_step import BUDGET_TEXT
 from app.domain.messages import UserMessage, encode_message
-from app.domain.runs import Outcome
+from app.domain.runs import EndReason, Outcome
 from app.domain.subagent_stats import SubagentStats
 from app.domain.usage import Usage
 from tests.fakes.effects import (
@@ -275,6 +277,21 @@ async def test_a_cancel_while_the_model_answers_leaves_the_prompt_and_a_marker()
         INTERRUPT_MARKER,
         "anew",
     ]
+
+
+@pytest.mark.parametrize(
+    ("end_reason", "began"), [("deadline", CUT_TEXT), ("worker_lost", LOST_TEXT)]
+)
+async def test_of_a_run_that_cannot_go_on_calls_that_began_not_are_told_so(
+    end_reason: EndReason, began: str
+) -> None:
+    journal = Journal()
+    await stored(journal, [response(call("a", "Change"), call("b", "Change"))], 2)
+    state = journal.state(run_info())
+    ended = abandoned(state, effects(), end_reason=end_reason, why="over", unbegun={"b"})
+    journal.store(run_info(), ended)
+    told = {key: result.content for key, result in journal.results().items()}
+    assert told == {"a": began, "b": UNMADE_TEXT}
 
 
 @pytest.mark.requirement("loop:abandoned")

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from app.agent.broken_off import UNMADE_TEXT
 from app.store.engine import Database
 from tests.api.test_actions import ONE_CALL, answer, asked, log, read, results
 from tests.conftest import MakeSettings
 from tests.e2e.test_replicas import check_session
 from tests.fakes.hook_server import NEVER, HookServer
 from tests.hosts import environment, host, host_process
-from tests.runs.prompts import finished, start
+from tests.runs.prompts import finished, scripted, start
 from tests.store.seeds import opened, rows, until
 
 ENGINE = {"lease_s": 1.5, "heartbeat_s": 0.5, "poll_s": 0.2}
@@ -123,4 +124,31 @@ async def test_a_host_that_stops_lets_a_run_go_that_waits_and_another_one_answer
         assert (await answer(b.client, action, behavior="allow")).status_code == 200
         assert (await finished(b.client, run["id"]))["result_subtype"] == "success"
         assert [r["content"] for r in results(await log(b.client, run))] == ["1"]
+        await check_session(database, run["session_id"])
+
+
+async def test_of_a_run_that_is_given_up_only_a_call_that_began_is_told_as_lost(
+    make_settings: MakeSettings, database_url: str
+) -> None:
+    settings = make_settings(engine=ENGINE)
+    write = {"tool": "Bash", "input": {"command": "echo x >> runs.txt"}}
+    async with opened(database_url) as database, host(settings, "api") as api:
+        async with host(settings) as a:
+            run = await start(
+                a.client,
+                scripted([write, write], {"text": "done"}),
+                actions={"permissions": "ask", "hold_seconds": 0},
+            )
+            action = await asked(api.client, run)
+            await until_parked(database)
+        # Approved, then claimed by hosts that died before they took the answer.
+        assert (await answer(api.client, action, behavior="allow")).status_code == 200
+        await database.raw.execute(
+            """UPDATE runs SET stalled_attempts = 2, has_waited = false, attempt = 3,
+                 claim_seq = (SELECT last_seq FROM sessions)"""
+        )
+        async with host(settings) as b:
+            ended = await finished(b.client, run["id"])
+        assert ended["end_reason"] == "worker_lost"
+        assert [r["content"] for r in results(await log(api.client, run))] == [UNMADE_TEXT] * 2
         await check_session(database, run["session_id"])

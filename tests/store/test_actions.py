@@ -184,6 +184,28 @@ async def test_the_call_that_began_last_is_noted_under_the_fence(database: Datab
     assert await which() == [False, True]
 
 
+async def test_what_has_begun_is_told_by_the_note_and_by_answers_that_were_taken(
+    database: Database,
+) -> None:
+    claim = await begun(database)
+    lease, calls = claim.lease, ["plain", "asked", "taken", "server"]
+
+    async def which(*, is_noted: bool) -> set[str]:
+        return set(await actions.begun_among(database, lease, calls, is_noted=is_noted))
+
+    await asked(database, claim, "act_1", tool_use_id="asked")
+    await answer(database, claim)
+    await asked(database, claim, "act_2", tool_use_id="taken")
+    await actions.use_answer(database, lease, "act_2")
+    await asked(database, claim, "act_3", tool_use_id="server", type="elicitation")
+    assert await which(is_noted=False) == {"plain", "taken", "server"}
+    assert await which(is_noted=True) == set()
+    await actions.note_begun(database, lease, "asked")
+    assert await which(is_noted=True) == {"asked"}
+    await database.raw.execute("UPDATE runs SET begun_call = NULL")
+    assert await which(is_noted=True) == set(calls)
+
+
 async def test_of_a_run_that_is_older_than_the_note_nothing_is_certain(database: Database) -> None:
     claim = await begun(database)
     await database.raw.execute("UPDATE runs SET begun_call = NULL")
