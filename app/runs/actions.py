@@ -21,7 +21,7 @@ from app.errors import (
     ValidationFailed,
 )
 from app.permissions.updates import with_updates
-from app.runs.changing import change_options
+from app.runs.changing import Change, change_options
 from app.runs.gate import EXIT_PLAN
 from app.runs.live import Hub
 from app.runs.once import Once, guarded
@@ -206,14 +206,14 @@ class Actions:
         over = (ModeUpdate(type="setMode", mode="default"),) if is_plan_over else ()
         updates = (*over, *answer.updates)
         if updates:
-            await change_options(
-                connection,
+            change = Change(
                 caller,
                 self.policy,
                 row.session_id,
                 lambda options: with_updates(options, updates),
-                pointer="/updated_permissions",
+                "/updated_permissions",
             )
+            await change_options(connection, change)
 
     def _tell(self, tenant_id: str, action: ActionRow) -> None:
         self.hub.grew(tenant_id, action.session_id, action.last_seq)

@@ -26,8 +26,50 @@ from app.store.sessions import SessionRow, archived
 from app.store.waiting import hold_session, unfinished_runs
 
 MOST_RUNS = 1000
-Change = Callable[[AgentOptions], AgentOptions]
-"""May raise pydantic's `ValidationError`."""
+Apply = Callable[[AgentOptions], AgentOptions]
+"""Gives options as they are after a change. May raise pydantic's `ValidationError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is changed, on whose behalf, and what it is held against. Raises a `RequestError`."""
+
+    caller: Caller
+    policy: Policy
+    session_id: str
+    apply: Apply
+    pointer: str
+    """The field of the request that errors name."""
+
+    @property
+    def tenant_id(self) -> str:
+        return self.caller.tenant_id
+
+    def of_session(self, old: AgentOptions) -> AgentOptions:
+        """Give a session's options after the change."""
+        new = self._applied(old)
+        self.policy.check(new, allows_bypass=self.caller.allow_bypass, ceiling=self.caller.ceiling)
+        return new
+
+    def of_run(self, stored: Mapping[str, Any]) -> AgentOptions | None:
+        """Give a run's options after the change; None where it changes nothing."""
+        old = AgentOptions.model_validate(dict(stored))
+        new = self.policy.effective(
+            self._applied(old),
+            allows_bypass=self.caller.allow_bypass,
+            ceiling=self.caller.ceiling,
+            now=datetime.now(UTC),
+        )
+        return None if new == old else new
+
+    def _applied(self, options: AgentOptions) -> AgentOptions:
+        try:
+            return self.apply(options)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            errors = [{"pointer": self.pointer, "code": first["type"], "message": first["msg"]}]
+            kind = UnsupportedOption if first["type"] == "unsupported_option" else ValidationFailed
+            raise kind(f"{self.pointer}: {first['msg']}", errors=errors) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,95 +83,45 @@ class Changed:
     """What the session's next run asks."""
 
 
-async def change_options(
-    connection: AsyncConnection,
-    caller: Caller,
-    policy: Policy,
-    session_id: str,
-    change: Change,
-    *,
-    pointer: str,
-) -> Changed:
-    """Change options inside the caller's transaction. Raises a `RequestError` that names `pointer`."""
-    held = await hold_session(connection, caller.tenant_id, session_id)
+async def change_options(connection: AsyncConnection, change: Change) -> Changed:
+    """Change options inside the caller's transaction. Raises a `RequestError`."""
+    tenant_id, session_id = change.tenant_id, change.session_id
+    held = await hold_session(connection, tenant_id, session_id)
     if held.is_archived:
         raise archived()
-    found = await session_of(connection, caller.tenant_id, session_id)
+    found = await session_of(connection, tenant_id, session_id)
     old = AgentOptions.model_validate(dict(found.options))
-    new = _changed(change, old, pointer)
-    policy.check(new, allows_bypass=caller.allow_bypass, ceiling=caller.ceiling)
+    new = change.of_session(old)
     if new != old:
         edit = SessionEdit(found.title, new.stored(), found.metadata, found.tags, is_archived=False)
         told = event_body(session_id, "session.updated", {"changed": ["options"]})
         events = [("session.updated", told)]
-        await edit_session(connection, caller.tenant_id, session_id, edit, events)
+        await edit_session(connection, tenant_id, session_id, edit, events)
     runs = await unfinished_runs(
-        connection, caller.tenant_id, session_id=session_id, statuses=(), limit=MOST_RUNS
+        connection, tenant_id, session_id=session_id, statuses=(), limit=MOST_RUNS
     )
-    reached = [
-        run_id
-        for run_id in runs
-        if await _change_run(connection, caller, policy, run_id, change, pointer)
-    ]
-    await _change_next(connection, caller, policy, session_id, change, pointer)
-    session = await session_of(connection, caller.tenant_id, session_id)
-    return Changed(session, tuple(reached), policy.model_of(new))
+    reached = [run_id for run_id in runs if await _change_run(connection, change, run_id)]
+    await _change_next(connection, change)
+    session = await session_of(connection, tenant_id, session_id)
+    return Changed(session, tuple(reached), change.policy.model_of(new))
 
 
-async def _change_run(
-    connection: AsyncConnection,
-    caller: Caller,
-    policy: Policy,
-    run_id: str,
-    change: Change,
-    pointer: str,
-) -> bool:
-    run = await find_run(connection, caller.tenant_id, run_id)
+async def _change_run(connection: AsyncConnection, change: Change, run_id: str) -> bool:
+    run = await find_run(connection, change.tenant_id, run_id)
     if run is None:
         return False
-    new = _effective(caller, policy, run.options, change, pointer)
+    new = change.of_run(run.options)
     if new is None:
         return False
-    await edit_run_options(connection, caller.tenant_id, run_id, new.stored())
+    await edit_run_options(connection, change.tenant_id, run_id, new.stored())
     return True
 
 
-async def _change_next(
-    connection: AsyncConnection,
-    caller: Caller,
-    policy: Policy,
-    session_id: str,
-    change: Change,
-    pointer: str,
-) -> None:
+async def _change_next(connection: AsyncConnection, change: Change) -> None:
     """Change what a run begins with that the end of something in the background brings about."""
-    last = await followed_run(connection, caller.tenant_id, session_id)
+    last = await followed_run(connection, change.tenant_id, change.session_id)
     if last is None:
         return
-    new = _effective(caller, policy, last.options, change, pointer)
+    new = change.of_run(last.options)
     if new is not None:
-        await edit_next_options(connection, caller.tenant_id, last.id, new.stored())
-
-
-def _effective(
-    caller: Caller, policy: Policy, stored: Mapping[str, Any], change: Change, pointer: str
-) -> AgentOptions | None:
-    """Give a run's options after a change; None where it changes nothing."""
-    old = AgentOptions.model_validate(dict(stored))
-    new = policy.effective(
-        _changed(change, old, pointer),
-        allows_bypass=caller.allow_bypass,
-        ceiling=caller.ceiling,
-        now=datetime.now(UTC),
-    )
-    return None if new == old else new
-
-
-def _changed(change: Change, options: AgentOptions, pointer: str) -> AgentOptions:
-    try:
-        return change(options)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        errors = [{"pointer": pointer, "code": first["type"], "message": first["msg"]}]
-        kind = UnsupportedOption if first["type"] == "unsupported_option" else ValidationFailed
-        raise kind(f"{pointer}: {first['msg']}", errors=errors) from None
+        await edit_next_options(connection, change.tenant_id, last.id, new.stored())

@@ -11,7 +11,7 @@ from app.domain.options import AgentOptions
 from app.domain.permissions import ModeUpdate, PermissionMode
 from app.errors import NotRunning
 from app.permissions.updates import with_updates
-from app.runs.changing import Change, Changed, change_options
+from app.runs.changing import Apply, Change, Changed, change_options
 from app.runs.commands import Commands
 from app.runs.once import Once, guarded
 from app.runs.queries import Queries
@@ -86,18 +86,18 @@ class Controls:
     ) -> Changed:
         """Set the model of all that the session does from now on; None: the service's default."""
 
-        def change(options: AgentOptions) -> AgentOptions:
+        def apply(options: AgentOptions) -> AgentOptions:
             stored = {name: v for name, v in options.stored().items() if name != "model"}
             chosen = {} if model is None else {"model": model}
             return AgentOptions.model_validate(stored | chosen)
 
-        return await self.change(caller, session_id, change, "/model", once)
+        return await self.change(caller, session_id, apply, "/model", once)
 
     async def change(
         self,
         caller: Caller,
         session_id: str,
-        change: Change,
+        apply: Apply,
         pointer: str,
         once: Once | None,
         *,
@@ -108,11 +108,10 @@ class Controls:
         What `check` raises after the change undoes it.
         """
         commands = self.commands
+        change = Change(caller, commands.policy, session_id, apply, pointer)
 
         async def write(connection: AsyncConnection) -> Changed:
-            changed = await change_options(
-                connection, caller, commands.policy, session_id, change, pointer=pointer
-            )
+            changed = await change_options(connection, change)
             check()
             return changed
 

@@ -50,7 +50,7 @@ class ServerControls:
         """Switch a server on or off, for what goes on and for what comes later."""
         found = False
 
-        def change(options: AgentOptions) -> AgentOptions:
+        def apply(options: AgentOptions) -> AgentOptions:
             nonlocal found
             server = options.mcp_servers.get(name)
             if server is None:
@@ -74,7 +74,7 @@ class ServerControls:
                 )
 
         return await self.controls.change(
-            caller, session_id, change, "/serverName", once, check=check
+            caller, session_id, apply, "/serverName", once, check=check
         )
 
     async def reconnect(self, caller: Caller, session_id: str, name: str) -> None:
