@@ -11,7 +11,7 @@ from ulid import ULID
 
 from app.domain.ceiling import NO_CEILING, Ceiling
 from app.store.engine import Database, sql
-from app.store.tables import api_keys, tenants
+from app.store.tables.tenants import api_keys, tenants
 
 DEFAULT_TENANT = "default"
 PREFIX = "trd"
