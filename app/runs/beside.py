@@ -21,7 +21,6 @@ from app.agent.subagents import NoInbox
 from app.domain.journal import Batch, ServiceEvent
 from app.domain.mcp import ServerPin
 from app.domain.model import PartialResponse
-from app.domain.options import AgentOptions
 from app.domain.runs import EndReason
 from app.domain.tasks import BackgroundTask, TaskEnd
 from app.domain.usage import LedgerRow, Spend
@@ -34,7 +33,7 @@ from app.runs.live import Hub
 from app.runs.loading import parsed, unread
 from app.runs.ownership import Ownership
 from app.runs.parts import Parts
-from app.runs.purse import Share
+from app.runs.purse import Purses, Share
 from app.runs.writing import Writer, announcement
 from app.store import cancels
 from app.store.beside import Beginning, begin, let_go, rows_of
@@ -75,12 +74,11 @@ class Holder(Protocol):
     lease: Lease
     ownership: Ownership
     writing: asyncio.Lock
+    purses: Purses
 
     async def moved(self, epoch: int) -> None: ...
 
     def paid(self, run_id: str, rows: Sequence[LedgerRow]) -> None: ...
-
-    def share(self, run_id: str, options: AgentOptions) -> Share: ...
 
 
 @dataclass(slots=True)
@@ -201,7 +199,7 @@ class BesideRun:
                 effects = own_effects(
                     self._now(), watched(opened, self.holder.ownership, self._attempt.activity)
                 )
-                self._purse = self.holder.share(self.run_id, self._now().run.options)
+                self._purse = self.holder.purses.share(self.run_id, self._now().run.options)
                 effects = replace(effects, purse=self._purse)
                 if not rows:
                     opened_by = self._now().after(opening(launched, session_id))

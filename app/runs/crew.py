@@ -19,7 +19,6 @@ from app.agent.backgrounded import begun, end_of, folded
 from app.agent.run_info import thread_of
 from app.agent.state import LoopState
 from app.domain.journal import Launch
-from app.domain.options import AgentOptions
 from app.domain.tasks import BackgroundTask, TaskEnd
 from app.domain.usage import LedgerRow, Spend
 from app.errors import LeaseLost
@@ -27,7 +26,7 @@ from app.runs.attempt import Stop
 from app.runs.beside import BesideRun, Yard
 from app.runs.loading import parsed, unread
 from app.runs.ownership import Ownership
-from app.runs.purse import NEXT_TO_NOTHING, Purse, Share
+from app.runs.purse import Purses
 from app.store.beside import Beside, family_of, rows_of, untold
 from app.store.leases import Lease, renew
 from app.store.runs import work_of
@@ -47,6 +46,8 @@ class Crew:
     """Held while one of them stores what it has spent."""
     meter: Spend = field(default_factory=Spend)
     """What they have spent since the run that is driven was loaded."""
+    purses: Purses = field(default_factory=Purses)
+    """What they, and the runs that they share a budget with, have spent of it."""
     is_lost: bool = False
     is_leaving: bool = False
     """Whether this host stops: they are left to the session's next holder."""
@@ -55,7 +56,6 @@ class Crew:
     _left: dict[str, str] = field(default_factory=dict)
     """Those that were let go here before their end, which the session's next holder will learn: their
     ids, each with its run."""
-    _purses: dict[str, Purse] = field(default_factory=dict)
     _places: asyncio.Semaphore = field(init=False)
     _bell: asyncio.Event = field(default_factory=asyncio.Event)
     """Rung, and replaced, whenever something here has changed."""
@@ -182,13 +182,8 @@ class Crew:
 
     def launch(self, launches: Sequence[Launch], parent: LoopState) -> None:
         """Drive what a run has begun; both draw on its budget."""
-        run_id = parent.run.run_id
-        purse = self._purses.get(run_id)
-        if purse is None:
-            purse = Purse(parent.run.options.max_budget_usd, {run_id: parent.spend.cost_usd})
-            self._purses[run_id] = purse
         for new in launches:
-            self._purses[new.run_id] = purse
+            self.purses.launch(parent, new.run_id)
             if self.is_leaving:
                 self._left[new.launched["agent_id"]] = new.run_id
             else:
@@ -208,12 +203,11 @@ class Crew:
 
     async def know_family(self, run_id: str) -> None:
         """Look up what a run and all that share its budget have spent, unless it is known."""
-        if run_id in self._purses:
+        if self.purses.knows(run_id):
             return
         async with self.writing:  # what is spent meanwhile is counted once
             family = await family_of(self.yard.database, self.lease.tenant_id, run_id)
-            purse = Purse(family.budget_usd, dict(family.spent))
-            self._purses |= dict.fromkeys(family.spent, purse)
+            self.purses.recall(family.budget_usd, family.spent)
 
     async def _end_stored(self, run_id: str) -> TaskEnd | None:
         """Give the end of one that another attempt has ended; None when it is told already."""
@@ -241,40 +235,23 @@ class Crew:
 
     # -- money ----------------------------------------------------------------------------
 
-    def share(self, run_id: str, options: AgentOptions, *, follows: str | None = None) -> Share:
-        """Give what a run may see of the budget that it shares; it may follow another."""
-        if follows in self._purses and run_id not in self._purses:
-            self._purses[run_id] = self._purses[follows]
-        return Share(lambda: self._purses.get(run_id), run_id, options.max_budget_usd)
-
-    def left_of(self, run_id: str, options: AgentOptions) -> AgentOptions:
-        """Give a run's options for one that follows it: that spends what is left of its budget."""
-        budget, purse = options.max_budget_usd, self._purses.get(run_id)
-        if budget is None or purse is None:
-            return options
-        left = budget - purse.spent.get(run_id, Decimal(0)) - purse.others_usd(run_id, budget)
-        return options.model_copy(update={"max_budget_usd": max(left, NEXT_TO_NOTHING)})
-
     def paid(self, run_id: str, rows: Sequence[LedgerRow]) -> None:
         """Count what one of them has spent."""
         for row in rows:
             self.meter = self.meter.plus(row)
-        if (purse := self._purses.get(run_id)) is not None:
-            purse.add(run_id, sum((row.cost_usd or Decimal(0) for row in rows), Decimal(0)))
-            self._stop_at_cap(purse, run_id)
+        self.purses.add(run_id, sum((row.cost_usd or Decimal(0) for row in rows), Decimal(0)))
+        self._stop_at_cap(run_id)
 
     def drawn(self, run_id: str, spent_usd: Decimal) -> None:
         """Take note of what the run that is driven has spent."""
-        if (purse := self._purses.get(run_id)) is not None:
-            purse.set(run_id, spent_usd)
-            self._stop_at_cap(purse, run_id)
+        self.purses.set(run_id, spent_usd)
+        self._stop_at_cap(run_id)
 
-    def _stop_at_cap(self, purse: Purse, by: str) -> None:
+    def _stop_at_cap(self, by: str) -> None:
         """Stop all that share a spent budget, but for the one that spent it: its answer counts."""
-        if purse.is_spent:
-            for agent in self._agents.values():
-                if agent.run_id != by and self._purses.get(agent.run_id) is purse:
-                    agent.stop("budget")
+        for agent in self._agents.values():
+            if agent.run_id != by and self.purses.are_spent_together(by, agent.run_id):
+                agent.stop("budget")
 
     # -- stops ----------------------------------------------------------------------------
 

@@ -19,12 +19,10 @@ from collections.abc import Callable, Collection, Container, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from app.agent.state import LoopState
 from app.domain.options import AgentOptions
 from app.domain.runs import EndReason
 from app.runs.background import Background
 from app.runs.crew import Crew
-from app.runs.purse import NEXT_TO_NOTHING
 from app.store.beside import Orphans
 from app.store.claims import Claim
 from app.store.engine import TROUBLE, Database
@@ -84,7 +82,7 @@ class Keeper:
         except BaseException:
             crew.lose()  # the lease runs out by itself
             raise
-        options = crew.left_of(found.lease.run_id, stored)
+        options = crew.purses.left_of(found.lease.run_id, stored)
         kept = Kept(found.lease, options, background, crew.known, time.monotonic())
         self.keep(kept)
         self.watch(kept)
@@ -227,15 +225,6 @@ def end_of_tasks(end_reason: EndReason, *, spares_tasks: bool, is_over_budget: b
     if end_reason in {"internal", "worker_lost"}:
         return "was stopped, since the run could not go on"
     return None
-
-
-def options_left(state: LoopState) -> AgentOptions:
-    """Give the options of a run that follows: it spends what this one left of its budget."""
-    options = state.run.options
-    if options.max_budget_usd is None:
-        return options
-    left = options.max_budget_usd - state.spent_usd
-    return options.model_copy(update={"max_budget_usd": max(left, NEXT_TO_NOTHING)})
 
 
 def _key(lease: Lease) -> tuple[str, str]:

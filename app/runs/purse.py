@@ -1,8 +1,11 @@
 """One budget, drawn on by several runs: the one that has it, its subagents, and what follows it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+
+from app.agent.state import LoopState
+from app.domain.options import AgentOptions
 
 NEXT_TO_NOTHING = Decimal("0.000001")
 """What is left of a budget that is spent: options hold some."""
@@ -55,3 +58,68 @@ class Share:
     def others_usd(self) -> Decimal:
         purse = self.find()
         return Decimal(0) if purse is None else purse.others_usd(self.run_id, self.budget_usd)
+
+
+@dataclass(slots=True)
+class Purses:
+    """The purses that runs of a session draw on, as far as this host knows them."""
+
+    _by_run: dict[str, Purse] = field(default_factory=dict)
+
+    def knows(self, run_id: str) -> bool:
+        """Whether a run shares a purse that is known."""
+        return run_id in self._by_run
+
+    def launch(self, parent: LoopState, run_id: str) -> None:
+        """Let a subagent's run draw on what its parent draws on."""
+        own = parent.run.run_id
+        if own not in self._by_run:
+            budget_usd = parent.run.options.max_budget_usd
+            self._by_run[own] = Purse(budget_usd, {own: parent.spend.cost_usd})
+        self._by_run[run_id] = self._by_run[own]
+
+    def recall(self, budget_usd: Decimal | None, spent: Mapping[str, Decimal]) -> None:
+        """Take note of a family of runs and of what each has spent, as the tables have it."""
+        purse = Purse(budget_usd, dict(spent))
+        self._by_run |= dict.fromkeys(spent, purse)
+
+    def share(self, run_id: str, options: AgentOptions, *, follows: str | None = None) -> Share:
+        """Give what a run may see of the budget that it shares; it may follow another."""
+        if follows in self._by_run and run_id not in self._by_run:
+            self._by_run[run_id] = self._by_run[follows]
+        return Share(lambda: self._by_run.get(run_id), run_id, options.max_budget_usd)
+
+    def left_of(self, run_id: str, options: AgentOptions) -> AgentOptions:
+        """Give a run's options for one that follows it: that spends what is left of its budget."""
+        budget, purse = options.max_budget_usd, self._by_run.get(run_id)
+        if budget is None or purse is None:
+            return options
+        own = purse.spent.get(run_id, Decimal(0))
+        return _with_left(options, budget - own - purse.others_usd(run_id, budget))
+
+    def add(self, run_id: str, usd: Decimal) -> None:
+        """Count what a run has spent once more."""
+        if (purse := self._by_run.get(run_id)) is not None:
+            purse.add(run_id, usd)
+
+    def set(self, run_id: str, usd: Decimal) -> None:
+        """Say what a run has spent in all."""
+        if (purse := self._by_run.get(run_id)) is not None:
+            purse.set(run_id, usd)
+
+    def are_spent_together(self, run_id: str, other_id: str) -> bool:
+        """Whether two runs draw on one purse, in which nothing is left."""
+        purse = self._by_run.get(run_id)
+        return purse is not None and purse.is_spent and self._by_run.get(other_id) is purse
+
+
+def options_left(state: LoopState) -> AgentOptions:
+    """Give the options of a run that follows: it spends what this one left of its budget."""
+    options = state.run.options
+    if options.max_budget_usd is None:
+        return options
+    return _with_left(options, options.max_budget_usd - state.spent_usd)
+
+
+def _with_left(options: AgentOptions, left_usd: Decimal) -> AgentOptions:
+    return options.model_copy(update={"max_budget_usd": max(left_usd, NEXT_TO_NOTHING)})

@@ -6,8 +6,8 @@ from app.agent.state import LoopState
 from app.domain.runs import EndReason, Outcome
 from app.domain.usage import Spend
 from app.runs.background import Background
-from app.runs.keeping import Keeper, Kept, end_of_tasks, options_left
-from app.runs.purse import Share
+from app.runs.keeping import Keeper, Kept, end_of_tasks
+from app.runs.purse import Share, options_left
 from app.runs.writing import Writer
 from app.store.beside import tell_no_more
 from app.store.claims import Claim
@@ -34,7 +34,7 @@ class RunTasks:
         """Take over what the session has in its background, as its journal tells."""
         crew, run_id, options = self.background.crew, state.run.run_id, state.run.options
         self._spent_before = state.spent_before
-        self.share = crew.share(run_id, options, follows=work.follows)
+        self.share = crew.purses.share(run_id, options, follows=work.follows)
         agents = {task.id: task.own_run_id for task in state.tasks.values() if task.own_run_id}
         if not all(map(crew.knows, agents)):
             await self.writer.outlast(crew.take_up)
