@@ -1,15 +1,13 @@
-"""The worker of a host: claims runs, keeps their leases, stops them when it must.
+"""The worker of a host: claims runs, drives them, stops them when it must.
 
 Theory of operation. `claim_forever` takes runs while slots are free, woken by a word or by the
-poll. `renew_forever` renews all leases in one statement a heartbeat; a lease that is missing from
-the answer is lost, and its execution is stopped at once. The database decides in every case: what
-this process believes only saves time.
+poll. The heartbeat keeps their leases. The database decides in every case: what this process
+believes only saves time.
 """
 
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -21,16 +19,16 @@ from app.runs.chores import Chores
 from app.runs.crew import Crew
 from app.runs.desk import WaitingRules
 from app.runs.execute import Execution
+from app.runs.heartbeat import Heartbeat
 from app.runs.keeping import Keeper
 from app.runs.live import Hub
 from app.runs.parts import Parts
-from app.store.beside import cancelled, take_orphans
+from app.store.beside import take_orphans
 from app.store.bus import Bus
 from app.store.claims import Claim, claim_many
 from app.store.engine import TROUBLE, Database
 from app.store.group_commit import GroupCommit
-from app.store.leases import Host, Lease, renew
-from app.store.runs import marks_of_options
+from app.store.leases import Host, Lease
 from app.store.words import (
     CancelAsked,
     MailArrived,
@@ -74,6 +72,7 @@ class Worker:
     keeper: Keeper = field(init=False)
     """Sessions without a run, whose commands go on in the background."""
     chores: Chores = field(init=False)
+    heartbeat: Heartbeat = field(init=False)
     _running: dict[Lease, tuple[Execution, asyncio.Task[None]]] = field(default_factory=dict)
     _errands: set[asyncio.Task[None]] = field(default_factory=set)
     """What is done for other hosts."""
@@ -94,6 +93,11 @@ class Worker:
         self.chores = Chores(
             *(self.database, self.bus, self.hub, self.poll_s),
             *(self.mail, self.wake, self._adopt),
+        )
+        self.heartbeat = Heartbeat(
+            *(self.host, self.database, self.heartbeat_s, self.keeper),
+            lambda: {lease: execution for lease, (execution, _) in self._running.items()},
+            lambda: self._crews,
         )
 
     def _grew(self, lease: Lease, seq: int) -> None:
@@ -238,44 +242,6 @@ class Worker:
                 self.start(claim)
         return bool(claims)
 
-    async def renew_forever(self) -> None:
-        """Renew leases, stop what is lost or cancelled, until cancelled."""
-        while True:
-            await asyncio.sleep(self.heartbeat_s)
-            held = {lease: execution for lease, (execution, _) in self._running.items()}
-            kept = self.keeper.leases()
-            if not held and not kept:
-                continue
-            sent_s = time.monotonic()
-            try:
-                async with asyncio.timeout(self.host.lease_s / 2):
-                    renewed = await renew(self.database, self.host, [*held, *kept])
-                    marks = await marks_of_options(self.database, [*held])
-                    beside = [run for crew in self._crews for run in crew.runs]
-                    ended = await cancelled(self.database, beside)
-            except TROUBLE as error:
-                log.warning("Leases cannot be renewed: %s", type(error).__name__)
-                self._stop_expired()
-                await self.keeper.end_expired()
-                continue
-            await self.keeper.heard(kept, renewed, sent_s, ended)
-            for lease, execution in held.items():
-                if lease not in renewed:
-                    execution.stop("lost")
-                    continue
-                execution.ownership.renewed(sent_s)
-                execution.options_are(marks.get((lease.tenant_id, lease.run_id)))
-                execution.background.crew.heard(sent_s, ended)
-                if renewed[lease]:
-                    execution.stop("cancel")
-
-    def _stop_expired(self) -> None:
-        """Stop what can have another owner by now: its lease ran out, as far as we can tell."""
-        now = time.monotonic()
-        for execution, _ in list(self._running.values()):
-            if now - execution.ownership.renewed_s > self.host.lease_s:
-                execution.stop("lost")
-
     async def _adopt(self) -> bool:
         """Take one such session, when there is one and this host has room."""
         with self.slot() as host:
@@ -343,7 +309,7 @@ async def open_worker(worker: Worker) -> AsyncIterator[Worker]:
     async with asyncio.TaskGroup() as tasks:
         running = [
             tasks.create_task(worker.claim_forever()),
-            tasks.create_task(worker.renew_forever()),
+            tasks.create_task(worker.heartbeat.renew_forever()),
             tasks.create_task(worker.chores.expire_forever()),
             tasks.create_task(worker.chores.adopt_forever()),
             tasks.create_task(worker.chores.tidy_forever()),
