@@ -20,7 +20,7 @@ from app.permissions.place import is_protected, may_be_protected
 from app.permissions.placed_command import Folders, PlacedCommand, behind_wrappers
 from app.permissions.rules import Rule, Rules
 from app.permissions.runners import unwrapped
-from app.permissions.shell import Command, Redirect
+from app.permissions.shell_script import Command, Redirect
 from app.permissions.shell_words import Word
 
 _HARMLESS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2"})

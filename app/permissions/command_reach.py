@@ -14,7 +14,7 @@ from app.permissions.inner_scripts import scripts_of
 from app.permissions.placed_command import Folders, PlacedCommand, behind_wrappers, placed_command
 from app.permissions.rules import Rule, Rules
 from app.permissions.runners import base_name, inner_commands, with_input
-from app.permissions.shell import Command, Redirect
+from app.permissions.shell_script import Command, Redirect
 from app.permissions.shell_words import Word
 
 _MAX_SCRIPTS = 20

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.permissions.runners import base_name, inner_commands, is_shell, puts_input_in
-from app.permissions.shell import Command
+from app.permissions.shell_script import Command
 from app.permissions.shell_words import COMPUTED, Word
 
 _WITH_VALUE = frozenset(["--rcfile", "--init-file"])

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from app.permissions.commands import destination
 from app.permissions.place import Place
 from app.permissions.runners import unwrapped
-from app.permissions.shell import Command, Script, parse_shell
+from app.permissions.shell import parse_shell
+from app.permissions.shell_script import Command, Script
 
 _MAX_FOLDERS = 8
 """Folders that a command may stand in, before it is unknown where."""
