@@ -47,6 +47,10 @@ _COMPUTE = frozenset(
 """Builtins that compute what stands in brackets, even within quotes: `let 'a[$(rm z)]'`."""
 _RUN_BY_SHELL = frozenset(["PROMPT_COMMAND", "PS0", "PS1", "PS2", "PS4"])
 _READ_BY_SHELL = frozenset(["BASH_ENV", "ENV"])
+"""Names of files to a shell that starts, which expands them first."""
+_RUNS = re.compile(r"`|\$\(")
+_MAY_BE_INDEX = re.compile(r"\[.*\\\$|\$'.*(\[|\\[xuU0-7])", re.DOTALL)
+"""A word of unknown text in which an index may stand that runs something: `$'a[$(rm z)]'`."""
 _ASSIGNED = re.compile(r"(BASH_FUNC_[^=]*|\w+)\+?=(.*)", re.DOTALL)
 """A variable that `env`, `sudo` … are given as a word. Those that begin so are functions to bash."""
 _NO_FILE = re.compile(r"-|((\.\.)?/)+(dev|proc)/.*|(.*/)?(stdin|fd/\d+)")
@@ -87,7 +91,9 @@ def scripts_of(command: Command) -> Iterator[InnerScript]:
 def _of_variable(name: str, value: Word) -> Iterator[InnerScript]:
     if name in _RUN_BY_SHELL or name.startswith("BASH_FUNC_"):
         yield InnerScript(value.text)
-    elif (name in _READ_BY_SHELL and _is_no_file(value)) or COMPUTED.search(value.text or ""):
+    elif COMPUTED.search(value.text or "") or (
+        name in _READ_BY_SHELL and (_is_no_file(value) or _RUNS.search(value.text or ""))
+    ):
         yield UNKNOWN
 
 
@@ -103,7 +109,7 @@ def _scripts(name: str, given: Sequence[Word], command: Command) -> Iterator[Inn
         yield from builtin(given)
     if name in _RUN_LATER and any(word.is_flag or not word.text for word in given):
         yield UNKNOWN
-    if name in _COMPUTE and any(COMPUTED.search(word.text or "") for word in given):
+    if name in _COMPUTE and any(_is_computed(word) for word in given):
         yield UNKNOWN
 
 
@@ -210,6 +216,13 @@ def _joined(words: Sequence[Word]) -> InnerScript:
 def _takes_input(script: InnerScript) -> bool:
     """Say whether `xargs` and the like may put something into a script."""
     return script.text is not None and "{" in script.text
+
+
+def _is_computed(word: Word) -> bool:
+    """Say whether a builtin may run something when it makes a number, or a name, of a word."""
+    if word.text is None:  # an escape may be what begins it
+        return _MAY_BE_INDEX.search(word.source) is not None
+    return COMPUTED.search(word.text) is not None
 
 
 def _is_option(word: Word) -> bool:

@@ -11,6 +11,8 @@ from app.permissions.shell_script import Command, Script
 
 _MAX_FOLDERS = 8
 """Folders that a command may stand in, before it is unknown where."""
+_MOVE = frozenset(["HOME", "CDPATH"])
+"""Variables that say where `~` and `cd` lead."""
 
 Folders = frozenset[str] | None
 """Where a command may stand; None: nobody knows."""
@@ -57,8 +59,11 @@ def _placed(script: Script, place: Place, folders: Folders) -> Iterator[tuple[Co
         name = words[0].text if words else ""
         if name in ("pushd", "popd", "eval", "source", ".") or name is None:
             folders = None
+        moves = any(variable in _MOVE for variable, _ in command.assignments)
+        if moves and not command.words:
+            folders = None
         if name in ("cd", "builtin", "command") and folders is not None:
-            target = destination(words, place.home) if name == "cd" else None
+            target = destination(words, place.home) if name == "cd" and not moves else None
             if target is None or len(folders) > _MAX_FOLDERS:
                 folders = None
             else:

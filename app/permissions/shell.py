@@ -8,15 +8,16 @@ functions); words whose value only the shell knows have no `text`.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
+from app.permissions.shell_hidden import evaluates_quoted, hides, is_computed, is_unseen
 from app.permissions.shell_kinds import LEAVES, NAMES, PLAIN, PLAIN_TOKENS, RESERVED
 from app.permissions.shell_script import Command, Redirect, Script
-from app.permissions.shell_words import COMPUTED, Word, word_of, written
+from app.permissions.shell_words import Word, word_of, written
 
 MAX_CHARS = 100_000
 _MAX_NODES = 10_000
@@ -30,8 +31,6 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _FOREIGN = re.compile(r"[^\x00-\x7f]")
 """What the parser does not get to see: its scanner (0.25.1) calls `isalpha` with any code point, and
 reads beyond a table. To the shell they are letters of words, like the one that stands for them."""
-_RUNS = re.compile(r"(?<!\\)(?:\\\\)*(?:`|[$<>]\()")
-"""What begins a substitution, behind an even number of backslashes."""
 _BLANK = re.compile(rb"[ \t\n]*")
 
 
@@ -54,6 +53,7 @@ def parse_shell(text: str) -> Script:
     is_joined = "\\\n" in text
     # A comment does not go on that way, nor does a heredoc in quotes.
     is_safe = not (is_joined and ("#" in text or "<<" in text))
+    is_safe = is_safe and not evaluates_quoted(text)
     if is_joined and is_safe:
         text = _JOINED.sub(r"\1", text)
     data = _FOREIGN.sub("_", text).encode()
@@ -118,21 +118,10 @@ def _statement(node: Node, draft: _Draft, *, depth: int, reads_stdin: bool) -> N
 def _mark(node: Node, draft: _Draft) -> None:
     """Note what kind of node it is, if that matters."""
     kind = node.type
-    judge = _JUDGES.get(kind)
-    if node.is_missing or kind == "ERROR" or (judge is not None and judge(node, draft)):
+    if node.is_missing or kind == "ERROR" or hides(node, draft.text):
         draft.is_broken = True
     elif kind not in (PLAIN if node.is_named else PLAIN_TOKENS):
         draft.unclear(NAMES.get(kind, f"the construct {kind.strip() or kind!r}"))
-
-
-def _hides(node: Node, draft: _Draft) -> bool:
-    """Say whether the grammar takes for a mere word what the shell runs: ${x:-`rm z`}."""
-    return not node.child_count and _RUNS.search(written(node, draft.text)) is not None
-
-
-def _escapes(node: Node, draft: _Draft) -> bool:
-    r"""Say whether backticks hold what is taken apart a second time: `echo \\`rm z\\``."""
-    return re.match(r"`.*\\[$`\\]", written(node, draft.text), re.DOTALL) is not None
 
 
 def _inside(node: Node, draft: _Draft, depth: int, *, reads_stdin: bool = False) -> None:
@@ -257,40 +246,17 @@ def _heredoc(node: Node, draft: _Draft, depth: int) -> Iterator[Redirect]:
                 _check(part, draft, depth + 1)
         elif child.type not in ("file_redirect", "heredoc_start", "heredoc_end"):
             _check(child, draft, depth + 1)
-        if child.type == "heredoc_body" and not is_quoted and _is_unseen(child, draft):
+        if child.type == "heredoc_body" and not is_quoted and is_unseen(child, draft.text):
             draft.is_broken = True
     if not is_quoted:
         draft.unclear("a heredoc without quotes")
-
-
-def _is_unseen(body: Node, draft: _Draft) -> bool:
-    """Say whether the grammar found less of what the shell runs in a heredoc than there is."""
-    end, between = body.start_byte, ""
-    for part in body.children:
-        if part.type != "heredoc_content":
-            between += draft.text[end : part.start_byte] + "\0"
-            end = part.end_byte
-    return _RUNS.search(between + draft.text[end : body.end_byte]) is not None
 
 
 def _test(node: Node, draft: _Draft) -> None:
     # The shell computes what stands in brackets there, even within quotes: [ -v 'a[$(…)]' ]
     if re.search(r"[$`\[]", written(node, draft.text).strip("[] ")):
         draft.unclear("a computed test")
-    draft.is_broken = draft.is_broken or _is_computed(node, draft)
-
-
-def _is_computed(node: Node, draft: _Draft) -> bool:
-    """Say whether a name in quotes holds what the shell runs: unset 'a[$(…)]'."""
-    return COMPUTED.search(written(node, draft.text)) is not None
-
-
-_JUDGES: Mapping[str, Callable[[Node, _Draft], bool]] = {
-    **dict.fromkeys(["word", "regex", "string_content", "extglob_pattern"], _hides),
-    **dict.fromkeys(["declaration_command", "unset_command"], _is_computed),
-    "command_substitution": _escapes,
-}
-"""Kinds of nodes that may hold what the grammar does not see."""
+    draft.is_broken = draft.is_broken or is_computed(node, draft.text)
 
 
 def _assignment(node: Node, text: str) -> tuple[str, Word]:

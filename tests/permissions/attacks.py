@@ -129,6 +129,19 @@ HIDDEN_RM = [
         "{ bash; } < <(echo rm z)|export BASH_ENV=/dev/stdin|at now <<< 'rm z'|echo 'rm z' ¦ at now|"
         "echo `echo \\`rm z\\``"
     ),
+    *bars(
+        "BASH_CMDS[ls]=/bin/rm; ls z|declare BASH_CMDS[ls]=/bin/rm; ls z|BASH_CMDS+=([ls]=/bin/rm); ls z|"
+        "printf -v 'BASH_CMDS[ls]' /bin/rm; ls z|declare -n x=BASH_CM\"\"DS; x[ls]=/bin/rm; ls z|"
+        "BASH_ALIASES[ls]='rm z'; shopt -s expand_aliases; ls|BASH_ENV='$(rm z)' bash f|ENV='`rm z`' sh -i|"
+        "((x='$(rm z)'))|echo $((x='$(rm z)'))|echo \"$(( '$(rm z)' ))\"|echo $['$(rm z)']|a['$(rm z)']=1|"
+        "echo ${a['$(rm z)']}|a[$'$(rm z)']=1|echo \"${x:-'$(rm z)'}\"|echo \"${x:='`rm z`'}\"|"
+        "echo \"${x:-$'\\x24(rm z)'}\"|x='$(rm z)'; echo ${x@P}|declare -a 'x=($(rm z))'|"
+        "declare -A 'x=([$(rm z)]=1)'|export -a 'x=(`rm z`)'|declare -a \"x=(\\$(rm z))\"|"
+        "declare -a x=\\(\\$\\(rm\\ z\\)\\)|f() { local -a 'x=($(rm z))'; }; f|let a[\\$\\(rm\\ z\\)]|"
+        "let $'a[$(rm z)]'|let $'a[\\x24(rm z)]'|set -- 'a[$(rm z)]'; echo $(($1))|"
+        "for x in 'a[$(rm z)]'; do ((x)); done|f() { local -i y=$1; }; f 'a[$(rm z)]'"
+    ),
+    "cat <<EOF\n${x:-'$(rm z)'}\nEOF",
     "cat <<EOF\n`rm z`\nEOF",
     "cat <<-EOF\n\t$(rm z)\n\tEOF",
     "cat <<EOF\n$(ls) `rm z`\nEOF",
@@ -140,7 +153,9 @@ NOT_RM = [
         "echo rm z|printf 'rm z'|rmdir z|rm_z|npm rm z|git rm z|ls rm|cat 'rm z'|ls # rm z|RM z|ls 'rm z' z|"
         "alias x=ls|trap 'ls' EXIT|bash -c 'ls rm'|bash rm|env A=rm ls|test rm = z|read x|printf -v x rm|"
         "trap - EXIT|bash --version|bash -eo pipefail x.sh|env -i A=1 ls|ls ¦ xargs|ls ¦ xargs -n 1 echo|"
-        "ls ¦ xargs -I{} cp {} x|ls ¦ xargs grep -i rm|xargs -0 -n1 ls < f|PS1=x; ls|watch ls"
+        "ls ¦ xargs -I{} cp {} x|ls ¦ xargs grep -i rm|xargs -0 -n1 ls < f|PS1=x; ls|watch ls|"
+        "declare -a x='(a b)'|declare -a x=($(ls))|awk '{a[$(NF)]++}' f|echo \"${x:-'a'}\"|a[$((i+1))]=3|"
+        "[ \"${a[0]}\" = x ]|printf '%s\\n' $'a\\tb'|echo \"$(echo '$(rm z)')\"|sed -i 's/a[$(]/b/' f|let i=i+1"
     ),
     "cat <<'EOF'\n`rm z`\nEOF",
     "cat <<EOF\n\\`rm z\\` $(ls)\nEOF",
@@ -163,5 +178,7 @@ SECRET_READS = bars(
     'echo $(<secret/s)|echo "$(< secret/s)"|export X=$(<secret/s)|x=$(<secret/s)'
 )
 HIDDEN_READS = bars(
-    "pushd secret; cat s|cd $X && cat s|cat secre[t]/s|cat secre[^x]/s|cat secre[[:alpha:]]/s|cat s[e-f]cret/s|cat < $(echo secret/s)|cat {secret,x}/s|eval $X; cat s"
+    "pushd secret; cat s|cd $X && cat s|cat secre[t]/s|cat secre[^x]/s|cat secre[[:alpha:]]/s|cat s[e-f]cret/s|cat < $(echo secret/s)|cat {secret,x}/s|eval $X; cat s|"
+    "HOME=/workspace/secret; cat ~/s|export HOME=/workspace/secret; cat ~/s|HOME=secret cd && cat s|"
+    "CDPATH=secret; cd sub && cat s|CDPATH=secret cd sub && cat s"
 )
