@@ -105,3 +105,17 @@ def thread_of(launched: Mapping[str, Any]) -> Thread:
     names = {field.name for field in fields(Thread)}
     given = {name: value for name, value in launched.items() if name in names}
     return Thread(**{**given, "tools": tuple(given["tools"])})
+
+
+def thread_to_end(launched: Mapping[str, Any]) -> Thread:
+    """Give what is known of a subagent's thread, whatever its facts lack: enough to end it.
+
+    What is unknown is empty. Another version of the program may have written them.
+    """
+
+    def known(name: str) -> str:
+        value = launched.get(name)
+        return value if isinstance(value, str) else ""
+
+    call_id, agent_id = known("call_id"), known("agent_id")
+    return Thread(call_id, agent_id, known("agent_type"), known("description"), 1, ())

@@ -1,7 +1,7 @@
 """Options of a run, under the names of the Python SDK's `ClaudeAgentOptions`."""
 
 from collections.abc import Mapping
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -287,3 +287,17 @@ _CAMEL = {
     to_camel(name): name
     for name in (*AgentOptions.model_fields, *UNSUPPORTED_DEFAULTS, "max_thinking_tokens")
 }
+
+
+def stored_budget(value: object) -> Decimal | None:
+    """Give a run's budget in USD, of what its stored options hold; None: it has none.
+
+    Of one that cannot be read nothing may be spent.
+    """
+    if value is None:
+        return None
+    try:
+        budget = Decimal(str(value))
+    except InvalidOperation:
+        return Decimal(0)
+    return budget if budget.is_finite() else Decimal(0)

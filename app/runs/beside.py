@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 from app.agent.backgrounded import begun, end_of, folded, opening, own_effects, stored_rows
 from app.agent.broken_off import abandoned, interrupted, stopped_at_budget
 from app.agent.effects import Effects
-from app.agent.run_info import thread_of
+from app.agent.run_info import thread_to_end
 from app.agent.state import Advance, LoopState
 from app.agent.subagents import NoInbox
 from app.domain.journal import Batch, ServiceEvent
@@ -145,7 +145,7 @@ class BesideRun:
 
     async def _attempt_with(self, beginning: Beginning) -> None:
         tenant_id, session_id = self._lease.session
-        launched, thread = beginning.launched, thread_of(beginning.launched)
+        launched, thread = beginning.launched, thread_to_end(beginning.launched)
         self._began_s = time.monotonic()
         self.background_task = BackgroundTask(
             *(self.agent_id, thread.description, "", thread.call_id, "", "local_agent")

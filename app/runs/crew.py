@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from app.agent.backgrounded import begun, end_of, folded
-from app.agent.run_info import thread_of
+from app.agent.run_info import thread_to_end
 from app.agent.state import LoopState
 from app.domain.journal import Launch
 from app.domain.tasks import BackgroundTask, TaskEnd
@@ -227,7 +227,7 @@ class Crew:
             ended = folded(parsed(rows), begun(info, found.launched, Spend()))
         except Exception:  # else nobody could drive the session on
             log.exception("A subagent that has ended cannot be read")
-            thread = thread_of(found.launched)
+            thread = thread_to_end(found.launched)
             ended = unread(lease, work, spent_before=Spend(), spend=Spend(), thread=thread)
         return end_of(
             ended, found.end_reason or "internal", found.ended_s or 0.0, found.took_ms or 0

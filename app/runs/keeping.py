@@ -15,11 +15,11 @@ the tables, and any host may tell them.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Any
 
-from app.domain.options import AgentOptions
 from app.domain.runs import EndReason
 from app.runs.background import Background
 from app.runs.crew import Crew
@@ -38,8 +38,8 @@ class Kept:
 
     lease: Lease
     """Of the run that ended last, at the next epoch."""
-    options: AgentOptions
-    """For the run that follows."""
+    options: Mapping[str, Any]
+    """For the run that follows, in stored form: whether they can be read shows when that is driven."""
     background: Background
     tasks: tuple[str, ...]
     """What goes on there, and is to be told of."""
@@ -76,13 +76,12 @@ class Keeper:
             await self._release(found.lease)
             return
         try:
-            stored = AgentOptions.model_validate(dict(found.options))
             await crew.take_up()
             await crew.know_family(found.lease.run_id)
         except BaseException:
             crew.lose()  # the lease runs out by itself
             raise
-        options = crew.purses.left_of(found.lease.run_id, stored)
+        options = crew.purses.left_of(found.lease.run_id, found.options)
         kept = Kept(found.lease, options, background, crew.known, time.monotonic())
         self.keep(kept)
         self.watch(kept)
@@ -203,7 +202,7 @@ class Keeper:
                 self.database,
                 self.host,
                 kept.lease,
-                kept.options.stored(),
+                dict(kept.options),
                 may_claim=host is not None,
             )
             if made is None:

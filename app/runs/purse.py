@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import Any
 
 from app.agent.state import LoopState
-from app.domain.options import AgentOptions
+from app.domain.options import AgentOptions, stored_budget
 
 NEXT_TO_NOTHING = Decimal("0.000001")
 """What is left of a budget that is spent: options hold some."""
@@ -89,13 +90,14 @@ class Purses:
             self._by_run[run_id] = self._by_run[follows]
         return Share(lambda: self._by_run.get(run_id), run_id, options.max_budget_usd)
 
-    def left_of(self, run_id: str, options: AgentOptions) -> AgentOptions:
-        """Give a run's options for one that follows it: that spends what is left of its budget."""
-        budget, purse = options.max_budget_usd, self._by_run.get(run_id)
+    def left_of(self, run_id: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Give a run's stored options for one that follows it: that spends what is left of its budget."""
+        budget, purse = stored_budget(options.get("max_budget_usd")), self._by_run.get(run_id)
         if budget is None or purse is None:
             return options
         own = purse.spent.get(run_id, Decimal(0))
-        return _with_left(options, budget - own - purse.others_usd(run_id, budget))
+        left_usd = budget - own - purse.others_usd(run_id, budget)
+        return {**options, "max_budget_usd": str(max(left_usd, NEXT_TO_NOTHING))}
 
     def add(self, run_id: str, usd: Decimal) -> None:
         """Count what a run has spent once more."""
@@ -113,13 +115,10 @@ class Purses:
         return purse is not None and purse.is_spent and self._by_run.get(other_id) is purse
 
 
-def options_left(state: LoopState) -> AgentOptions:
-    """Give the options of a run that follows: it spends what this one left of its budget."""
+def options_left(state: LoopState) -> dict[str, Any]:
+    """Give the stored options of a run that follows: it spends what this one left of its budget."""
     options = state.run.options
-    if options.max_budget_usd is None:
-        return options
-    return _with_left(options, options.max_budget_usd - state.spent_usd)
-
-
-def _with_left(options: AgentOptions, left_usd: Decimal) -> AgentOptions:
-    return options.model_copy(update={"max_budget_usd": max(left_usd, NEXT_TO_NOTHING)})
+    if options.max_budget_usd is not None:
+        left_usd = max(options.max_budget_usd - state.spent_usd, NEXT_TO_NOTHING)
+        options = options.model_copy(update={"max_budget_usd": left_usd})
+    return options.stored()

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from app.domain.options import stored_budget
 from app.domain.runs import EndReason
 from app.errors import LeaseLost
 from app.store.engine import Database
@@ -141,7 +142,7 @@ async def untold(database: Database, tenant_id: str, session_id: str) -> list[Be
         found.append(
             Beside(
                 row["id"],
-                launched["agent_id"],
+                launched.get("agent_id", row["id"]),  # of another version of the program, maybe
                 row["parent_run_id"],
                 row["is_finished"],
                 row["end_reason"],
@@ -216,10 +217,9 @@ FROM family JOIN runs r ON r.id = family.id WHERE r.tenant_id = $1""",
         run_id,
     )
     root = next(row for row in rows if row["origin"] not in {"subagent", "task-notification"})
-    budget = root["budget"]
     return Family(
         root["id"],
-        None if budget is None else Decimal(budget),
+        stored_budget(root["budget"]),
         {row["id"]: row["cost_usd"] for row in rows},
     )
 

@@ -71,3 +71,38 @@ async def test_a_subagent_that_asks_beside_a_parked_run_is_answered_and_holds_no
         transcript = await messages(b.client, session_id)
         assert [m["status"] for m in told(transcript, "task_notification")] == ["completed"]
         await check_session(database, session_id)
+
+
+async def test_a_run_that_follows_and_cannot_be_read_ends_after_as_many_attempts_as_any(
+    make_settings: MakeSettings, database_url: str
+) -> None:
+    settings = make_settings(engine={"lease_s": 1, "heartbeat_s": 0.3, "poll_s": 0.1})
+    child = in_background({"text": "report", "delay": 2})
+    async with opened(database_url) as database:
+        async with host(settings) as a:
+            run = await start(a.client, scripted(child, {"text": "fine"}), **OPTIONS)
+            session_id = run["session_id"]
+            await finished(a.client, run["id"])
+            await database.raw.execute(  # as a version of the program that is yet to come
+                """UPDATE runs SET options = '{"from": "elsewhere"}' WHERE id = $1""", run["id"]
+            )
+        async with host(settings):
+
+            async def is_over() -> bool:
+                found = await rows(database, "SELECT origin, status, is_untold FROM runs")
+                return len(found) == 3 and all(
+                    each["status"] == "finished" and not each["is_untold"] for each in found
+                )
+
+            await until(is_over, within_s=30)
+            await until(lambda: is_let_go(database, session_id))
+        ends = await rows(
+            database, "SELECT origin, attempt, end_reason FROM runs ORDER BY created_at, id"
+        )
+        assert ends[-1] == {
+            "origin": "task-notification",
+            "attempt": 4,
+            "end_reason": "worker_lost",
+        }
+        results = await rows(database, "SELECT run_id FROM journal WHERE type = 'result'")
+        assert len(results) == len({each["run_id"] for each in results}) == 3

@@ -171,9 +171,36 @@ async def test_one_whose_rows_cannot_be_read_is_given_up_after_as_many_attempts(
     assert (row["status"], row["end_reason"], row["attempt"]) == ("finished", "worker_lost", 4)
 
 
-async def test_an_end_that_cannot_be_read_is_known_all_the_same(database: Database) -> None:
+@pytest.mark.parametrize("lacks", [["known", "tools"], list(LAUNCHED)])
+async def test_one_that_another_version_has_launched_otherwise_is_given_up_too(
+    database: Database, lacks: list[str]
+) -> None:
+    claim, parts = await launched(database), Parts()
+    await database.raw.execute(
+        "UPDATE runs SET launched = launched - $2::text[] WHERE id = $1", CHILD, lacks
+    )
+    crew = crew_of(database, claim.lease, parts)
+    await crew.take_up()
+    (agent_id,) = crew.running
+    async with asyncio.timeout(30):
+        await crew.changed(lambda: crew.end_of(agent_id) is not None)
+    assert parts.opened == []
+    end, row = crew.end_of(agent_id), await child_row(database)
+    assert end is not None
+    assert (end.status, row["end_reason"], row["attempt"]) == ("failed", "worker_lost", 4)
+    (result,) = await rows(database, "SELECT body FROM journal WHERE type = 'result'")
+    assert "3 hosts were lost" in result["body"]
+
+
+@pytest.mark.parametrize("lacks", [[], list(LAUNCHED)])
+async def test_an_end_that_cannot_be_read_is_known_all_the_same(
+    database: Database, lacks: list[str]
+) -> None:
     claim = await launched(database)
     await make_unreadable(database, claim.lease)
+    await database.raw.execute(
+        "UPDATE runs SET launched = launched - $2::text[] WHERE id = $1", CHILD, lacks
+    )
     await database.raw.execute(
         """UPDATE runs SET status = 'finished', is_untold = true, end_reason = 'completed',
              started_at = now(), finished_at = now() WHERE id = $1""",
@@ -181,7 +208,7 @@ async def test_an_end_that_cannot_be_read_is_known_all_the_same(database: Databa
     )
     crew = crew_of(database, claim.lease, Parts())
     await crew.take_up()
-    end = crew.end_of(AGENT)
+    end = crew.end_of(CHILD if lacks else AGENT)
     assert end is not None
     assert end.status == "failed"
 
@@ -337,7 +364,8 @@ async def test_the_budget_that_they_share_stops_all_but_the_one_that_reached_it(
     crew.drawn(run_id, Decimal("0.2"))
     assert share.others_usd() == Decimal("0.3")
     assert crew.meter.cost_usd == Decimal("0.3")
-    assert crew.purses.left_of(run_id, options).max_budget_usd == pytest.approx(Decimal("0.5"))
+    left = crew.purses.left_of(run_id, options.stored())["max_budget_usd"]
+    assert Decimal(left) == Decimal("0.5")
     assert crew.running == (AGENT,)
     crew.drawn(run_id, Decimal("0.7"))
     await has_ended(crew)
@@ -434,6 +462,23 @@ async def test_a_host_that_stops_keeps_nothing_that_it_finds_late(database: Data
         assert keeper.crews == []
         assert await is_free(database)
     assert (await child_row(database))["attempt"] == 0
+
+
+@pytest.mark.parametrize("stored", ['{"from":"elsewhere"}', '{"max_budget_usd":"much"}'])
+async def test_a_session_whose_options_cannot_be_read_is_kept_and_a_run_follows(
+    database: Database, stored: str
+) -> None:
+    claim = await launched(database)
+    await append(database, claim.lease, last_batch(claim))
+    await database.raw.execute(
+        "UPDATE runs SET options = $2::jsonb WHERE id = $1", claim.lease.run_id, stored
+    )
+    async with kept_by_b(database) as keeper:
+        kept = await adopted(database, keeper)
+        await until(lambda: is_free(database), within_s=5)
+    assert (await child_row(database))["status"] == "finished"
+    queued = await rows(database, "SELECT parent_run_id FROM runs WHERE status = 'queued'")
+    assert queued == [{"parent_run_id": kept.run_id}]
 
 
 async def test_a_session_tells_ends_of_its_own_alone(database: Database) -> None:
