@@ -34,6 +34,7 @@ from app.store.action_lists import find_action, list_actions
 from app.store.bus import Bus
 from app.store.engine import Database
 from app.store.keys import Caller
+from app.store.keyset import Keyset
 from app.store.runs import find_run
 from app.store.settling import resolve_action
 from app.store.waiting import hold_sessions_of
@@ -95,18 +96,10 @@ class Actions:
             return await _action(connection, tenant_id, action_id)
 
     async def page(
-        self,
-        tenant_id: str,
-        wanted: ActionFilter,
-        *,
-        after: Any,  # noqa: ANN401 - a list's key
-        limit: int,
-        descending: bool,
+        self, tenant_id: str, keyset: Keyset, wanted: ActionFilter
     ) -> Sequence[ActionRow]:
         """Give actions by creation time."""
-        return await list_actions(
-            self.database, tenant_id, wanted, after=after, limit=limit, descending=descending
-        )
+        return await list_actions(self.database, tenant_id, keyset, wanted)
 
     async def resolve(
         self, caller: Caller, action_id: str, answer: AnswerWish, *, once: Once | None = None

@@ -19,6 +19,7 @@ from app.runs.receipts import settle
 from app.runs.telling import Teller
 from app.store.bus import Bus
 from app.store.keys import Caller
+from app.store.keyset import Keyset
 from app.store.runs import RunFilter, list_runs
 from app.store.words import TaskStopAsked, TaskStopped, Word
 
@@ -60,10 +61,8 @@ class Controls:
         waiting = await list_runs(
             self.queries.database,
             caller.tenant_id,
-            after=None,
-            limit=200,
-            descending=False,
-            wanted=RunFilter(session_id, ["queued"]),
+            Keyset(200),
+            RunFilter(session_id, ["queued"]),
         )
         return [run.id for run in waiting]
 

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.actions import ActionStatus, ActionType
 from app.store.engine import Database, sql
+from app.store.keyset import Keyset
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +75,12 @@ async def find_action(
 async def list_actions(
     database: Database,
     tenant_id: str,
+    keyset: Keyset,
     wanted: ActionFilter,
-    *,
-    after: tuple[datetime, str] | None,
-    limit: int,
-    descending: bool,
 ) -> Sequence[ActionRow]:
-    """Give up to `limit` actions by creation time, beyond the key `after`."""
-    compare, order = ("<", "DESC") if descending else (">", "ASC")
+    """Give actions by creation time."""
     where = ""
-    values: dict[str, Any] = {"tenant": tenant_id, "limit": limit}
-    if after is not None:
-        where += f"AND (a.created_at, a.id) {compare} (:at, :id) "
-        values |= {"at": after[0], "id": after[1]}
+    values: dict[str, Any] = {"tenant": tenant_id, **keyset.values}
     if list(wanted.statuses) == ["pending"]:
         where += "AND a.status = 'pending' "  # as a partial index has it
     elif wanted.statuses:
@@ -103,10 +97,7 @@ async def list_actions(
         where += "AND s.end_user = :user "
         values["user"] = wanted.user
     async with database.connect() as connection:
-        rows = await connection.execute(
-            sql(f"{_SELECT} {where} ORDER BY a.created_at {order}, a.id {order} LIMIT :limit"),
-            values,
-        )
+        rows = await connection.execute(sql(keyset.within(_SELECT + where, "a")), values)
         return [_row(row._mapping) for row in rows]  # noqa: SLF001 - as above
 
 

@@ -13,6 +13,7 @@ from app.domain.ceiling import NO_CEILING, Ceiling
 from app.domain.skills import UploadedSkill
 from app.store import skills
 from app.store.engine import Database, sql
+from app.store.keyset import Keyset
 from app.store.leases import Lease
 
 
@@ -132,28 +133,18 @@ _CONDITIONS = {
 async def list_runs(
     database: Database,
     tenant_id: str,
-    *,
-    after: tuple[datetime, str] | None,
-    limit: int,
-    descending: bool,
+    keyset: Keyset,
     wanted: RunFilter | None = None,
 ) -> Sequence[RunRow]:
-    """Give up to `limit` runs by creation time, beyond the key `after`."""
-    compare, order = ("<", "DESC") if descending else (">", "ASC")
-    values: dict[str, Any] = {"tenant": tenant_id, "limit": limit}
+    """Give runs by creation time."""
+    values: dict[str, Any] = {"tenant": tenant_id, **keyset.values}
     where = ""
     for name, given in asdict(wanted or RunFilter()).items():
         if given not in (None, (), []):
             where += f"AND {_CONDITIONS[name]} "
             values[name] = given
-    if after is not None:
-        where += f"AND (r.created_at, r.id) {compare} (:at, :after_id) "
-        values |= {"at": after[0], "after_id": after[1]}
     async with database.connect() as connection:
-        rows = await connection.execute(
-            sql(f"{_SELECT} {where} ORDER BY r.created_at {order}, r.id {order} LIMIT :limit"),
-            values,
-        )
+        rows = await connection.execute(sql(keyset.within(_SELECT + where, "r")), values)
         return [RunRow(**row._mapping) for row in rows]  # noqa: SLF001 - as above
 
 

@@ -9,6 +9,7 @@ import orjson
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.engine import Database, sql
+from app.store.keyset import Keyset
 from app.store.sessions import IS_RUNNING, SELECT, SessionRow
 
 
@@ -35,24 +36,14 @@ class SessionFilter:
 async def list_sessions(
     database: Database,
     tenant_id: str,
-    *,
-    after: tuple[datetime, str] | None,
-    limit: int,
-    descending: bool,
+    keyset: Keyset,
     wanted: SessionFilter | None = None,
 ) -> Sequence[SessionRow]:
-    """Give up to `limit` sessions by creation time, beyond the key `after`."""
-    compare, order = ("<", "DESC") if descending else (">", "ASC")
+    """Give sessions by creation time."""
     where, values = _where(wanted or SessionFilter())
-    values |= {"tenant": tenant_id, "limit": limit}
-    if after is not None:
-        where += f"AND (s.created_at, s.id) {compare} (:at, :id) "
-        values |= {"at": after[0], "id": after[1]}
+    values |= {"tenant": tenant_id, **keyset.values}
     async with database.connect() as connection:
-        rows = await connection.execute(
-            sql(f"{SELECT} {where} ORDER BY s.created_at {order}, s.id {order} LIMIT :limit"),
-            values,
-        )
+        rows = await connection.execute(sql(keyset.within(f"{SELECT} {where}", "s")), values)
         return [SessionRow(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name
 
 

@@ -21,6 +21,7 @@ from app.store.keys import (
     list_keys,
     revoke_key,
 )
+from app.store.keyset import Keyset
 from app.store.ledger import spend_json, spend_of, spends
 from app.store.runs import RunRow, find_run
 from app.store.session_lists import list_sessions
@@ -129,12 +130,12 @@ async def test_pages_of_sessions_neither_repeat_nor_skip(database: Database) -> 
         found: list[str] = []
         after = None
         while page := await list_sessions(
-            database, TENANT, after=after, limit=3, descending=is_descending
+            database, TENANT, Keyset(3, after, is_descending=is_descending)
         ):
             found += [row.id for row in page]
             after = (page[-1].created_at, page[-1].id)
         assert found == order
-    assert not await list_sessions(database, "other", after=None, limit=9, descending=True)
+    assert not await list_sessions(database, "other", Keyset(9, is_descending=True))
 
 
 async def test_a_key_works_until_it_is_revoked_and_is_nowhere_in_the_tables(

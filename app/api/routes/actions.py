@@ -1,6 +1,7 @@
 """Actions: list what is asked, read it, answer it."""
 
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import Annotated
 
 import orjson
@@ -8,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from app.api.body import StrictRoute
 from app.api.deps import CallerDep, ServiceDep
-from app.api.paging import decode_cursor, list_tag, page_of
+from app.api.paging import Listing
 from app.api.params import Limit, Order
 from app.api.problems import Problem, problem_json
 from app.api.repeats import WriteDep
@@ -81,24 +82,9 @@ async def _page(
     cursor: str | None,
     order: Order,
 ) -> ActionPage:
-    tag = list_tag(
-        caller,
-        order,
-        "actions",
-        wanted.statuses,
-        wanted.types,
-        wanted.session_id,
-        wanted.run_id,
-        wanted.user,
-    )
-    rows = await service.actions.page(
-        caller.tenant_id,
-        wanted,
-        after=decode_cursor(cursor, tag),
-        limit=limit + 1,
-        descending=order == "desc",
-    )
-    page, following = page_of(rows, limit, tag)
+    listing = Listing(caller, ("actions", *astuple(wanted)), limit, cursor, order)
+    rows = await service.actions.page(caller.tenant_id, listing.keyset, wanted)
+    page, following = listing.page(rows)
     return ActionPage(
         data=[ActionObject.of(row) for row in page],
         as_of_seq={row.session_id: row.last_seq for row in page},

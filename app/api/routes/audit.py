@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 
 from app.api.body import StrictRoute
 from app.api.deps import CallerDep, ServiceDep
-from app.api.paging import decode_cursor, encode_cursor, list_tag, place_of
+from app.api.paging import Listing
 from app.api.schemas.audit import AuditEntry, AuditPage
 
 router = APIRouter(tags=["actions"], route_class=StrictRoute)
@@ -25,18 +25,17 @@ async def listed(
 
     An entry commits with the call's result: a call that has one was decided, and by whom stands here.
     """
-    tag = list_tag(caller, "desc", "audit", session_id, run_id)
-    key = decode_cursor(cursor, tag)
+    listing = Listing(caller, ("audit", session_id, run_id), limit, cursor)
     rows = await service.queries.decisions(
         caller.tenant_id,
         session_id=session_id,
         run_id=run_id,
-        before=None if key is None else (key[0], *place_of(key[1])),
-        limit=limit + 1,
+        before=listing.after_row,
+        limit=listing.most,
     )
-    page, has_more = rows[:limit], len(rows) > limit
-    last = page[-1] if has_more else None
-    following = encode_cursor(last.at, f"{last.session_id}/{last.seq}", tag) if last else None
+    page, following = listing.page_of_log(rows, lambda row: row)
     return AuditPage(
-        data=[AuditEntry.of(row) for row in page], has_more=has_more, next_cursor=following
+        data=[AuditEntry.of(row) for row in page],
+        has_more=following is not None,
+        next_cursor=following,
     )

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from app.api.body import StrictRoute
 from app.api.deps import CallerDep, ServiceDep
 from app.api.following import STREAM, stream_run
-from app.api.paging import decode_cursor, list_tag, page_of
+from app.api.paging import Listing
 from app.api.params import (
     CancelWait,
     CreatedAfter,
@@ -84,21 +84,9 @@ async def list_all(
         created_after,
         created_before,
     )
-    tag = list_tag(caller, order, "runs", *astuple(wanted))
-    rows = await list_runs(
-        service.database,
-        caller.tenant_id,
-        after=decode_cursor(cursor, tag),
-        limit=limit + 1,
-        descending=order == "desc",
-        wanted=wanted,
-    )
-    page, following = page_of(rows, limit, tag)
-    return RunPage(
-        data=[RunObject.of(row) for row in page],
-        has_more=following is not None,
-        next_cursor=following,
-    )
+    listing = Listing(caller, ("runs", *astuple(wanted)), limit, cursor, order)
+    rows = await list_runs(service.database, caller.tenant_id, listing.keyset, wanted)
+    return RunPage.of(*listing.page(rows))
 
 
 @router.get("/v1/runs/{run_id}", operation_id="run_get", summary="Read a run, or wait for its end")

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 
 from app.api.body import StrictRoute
 from app.api.deps import CallerDep, ServiceDep
-from app.api.paging import decode_cursor, encode_cursor, list_tag, place_of
+from app.api.paging import Listing
 from app.api.params import SearchText
 from app.api.schemas.search import SearchHit, SearchPage
 from app.runs.searching import search
@@ -26,18 +26,13 @@ async def find(
 
     Prompts, answers, calls and results are found a moment after their run has ended.
     """
-    tag = list_tag(caller, "desc", "search", q)
-    key = decode_cursor(cursor, tag)
+    listing = Listing(caller, ("search", q), limit, cursor)
     found = await search(
-        service.database,
-        caller.tenant_id,
-        q,
-        after=None if key is None else (key[0], *place_of(key[1])),
-        limit=limit + 1,
+        service.database, caller.tenant_id, q, after=listing.after_row, limit=listing.most
     )
-    page, has_more = found[:limit], len(found) > limit
-    last = page[-1].hit if has_more else None
-    following = encode_cursor(last.at, f"{last.session_id}/{last.seq}", tag) if last else None
+    page, following = listing.page_of_log(found, lambda each: each.hit)
     return SearchPage(
-        data=[SearchHit.of(each) for each in page], has_more=has_more, next_cursor=following
+        data=[SearchHit.of(each) for each in page],
+        has_more=following is not None,
+        next_cursor=following,
     )

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from app.api.body import StrictRoute
 from app.api.deps import CallerDep, ServiceDep
-from app.api.paging import decode_cursor, list_tag, page_of
+from app.api.paging import Listing
 from app.api.params import (
     METADATA_PARAMETER,
     CreatedAfter,
@@ -115,16 +115,9 @@ async def list_all(
         created_after,
         created_before,
     )
-    list_name = list_tag(caller, order, "sessions", *astuple(wanted))
-    rows = await list_sessions(
-        service.database,
-        caller.tenant_id,
-        after=decode_cursor(cursor, list_name),
-        limit=limit + 1,
-        descending=order == "desc",
-        wanted=wanted,
-    )
-    page, following = page_of(rows, limit, list_name)
+    listing = Listing(caller, ("sessions", *astuple(wanted)), limit, cursor, order)
+    rows = await list_sessions(service.database, caller.tenant_id, listing.keyset, wanted)
+    page, following = listing.page(rows)
     return SessionPage(
         data=[SessionObject.of(row) for row in page],
         has_more=following is not None,
@@ -244,21 +237,11 @@ async def runs(
 ) -> RunPage:
     """Give the session's runs by creation time; `status=queued` shows what waits, and where."""
     await service.queries.session(caller.tenant_id, session_id)
-    tag = list_tag(caller, order, "session_runs", session_id, sorted(status or ()))
-    rows = await list_runs(
-        service.database,
-        caller.tenant_id,
-        after=decode_cursor(cursor, tag),
-        limit=limit + 1,
-        descending=order == "desc",
-        wanted=RunFilter(session_id, status or ()),
-    )
-    page, following = page_of(rows, limit, tag)
-    return RunPage(
-        data=[RunObject.of(row) for row in page],
-        has_more=following is not None,
-        next_cursor=following,
-    )
+    name = ("session_runs", session_id, sorted(status or ()))
+    listing = Listing(caller, name, limit, cursor, order)
+    wanted = RunFilter(session_id, status or ())
+    rows = await list_runs(service.database, caller.tenant_id, listing.keyset, wanted)
+    return RunPage.of(*listing.page(rows))
 
 
 @router.post(

@@ -186,6 +186,12 @@ def _cost(spent: Sequence[Mapping[str, Any]]) -> str | None:
 class RunPage(Page):
     data: list[RunObject]
 
+    @staticmethod
+    def of(page: Sequence[RunRow], following: str | None) -> "RunPage":
+        """Give a page of runs, and where the rest begins."""
+        data = [RunObject.of(row) for row in page]
+        return RunPage(data=data, has_more=following is not None, next_cursor=following)
+
 
 def _status(status: str) -> RunStatus:
     match status:
