@@ -68,7 +68,9 @@ def judge(
     Costs up to a second of processor time for a list made to cost much: not for an event loop.
     """
     tools = tuple(listed)
-    hashes = {printable(tool.name): tool_hash(tool) for tool in tools}
+    # Of several with one name the first is the one that is pinned, and no other is offered.
+    firsts = {printable(tool.name): tool for tool in reversed(tools)}
+    hashes = {own: tool_hash(tool) for own, tool in firsts.items()}
     whole = list_hash(hashes)
     is_other = pin is None or pin.identity != identity
     # A hash that was given beforehand binds the first use too.
@@ -86,12 +88,12 @@ def judge(
             why = f"a server may have {MAX_TOOLS} tools"
         elif pin.tools.get(own) != hashes[own]:
             why = CHANGED
-        elif name in offered or name in taken:
+        elif name in offered or name in taken or tool is not firsts[own]:
             why = f"another tool has the name {name}"
         else:
             why = _unfit(tool) or ""
         if why:
-            withheld[own[:MAX_NAME]] = why
+            withheld.setdefault(own[:MAX_NAME], why)
         else:
             offered[name] = _offered(name, tool)
     return Offer(tuple(offered.values()), withheld, whole, pin)

@@ -125,6 +125,21 @@ def test_a_hash_that_is_given_beforehand_binds_the_first_use() -> None:
     assert (names(bound), bound.withheld) == ([], {"a": CHANGED})
 
 
+@pytest.mark.requirement("mcp:pinned")
+@pytest.mark.parametrize("first", [listed("a"), listed("a", schema={})], ids=["fit", "unfit"])
+def test_of_tools_with_one_name_the_first_is_pinned_and_no_other_is_offered(
+    first: ListedTool,
+) -> None:
+    pinned = offer(first, listed("a", "Harmless.")).pin
+    has = names(offer(first))
+    for swapped in ((first, listed("a", "Send it.")), (listed("a", "Send it."), first)):
+        now = offer(*swapped, pin=pinned)
+        assert [tool.description for tool in now.tools] == (
+            [first.description] * len(has) if swapped[0] is first else []
+        )
+    assert offer(first, listed("a", "Harmless."), pin=pinned).tools_hash == offer(first).tools_hash
+
+
 SERVERS: TypeAdapter[dict[str, Any]] = TypeAdapter(McpServers)
 
 
