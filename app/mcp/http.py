@@ -71,7 +71,9 @@ async def http_transport(
 
     def client(**_: object) -> httpx2.AsyncClient:
         # What the package would set (time-outs above all) is ours to set.
-        transport = _Carried(guard.transport(caps), guard.transport(stream_caps), ending)
+        answers, streams = guard.transport(caps), guard.transport(stream_caps)
+        by_stream = isinstance(server, SseServer)
+        transport = _Carried(answers, streams, ending, answers_by_stream=by_stream)
         return httpx2.AsyncClient(
             transport=transport, headers=dict(headers), timeout=None, trust_env=False
         )
@@ -107,54 +109,92 @@ class _Carried(httpx2.AsyncBaseTransport):
         answers: httpx.AsyncBaseTransport,
         streams: httpx.AsyncBaseTransport,
         ending: Ending,
+        *,
+        answers_by_stream: bool,
     ) -> None:
+        """`answers_by_stream`: answers come by the open stream alone, not by what a request gets.
+
+        The package notes a request that failed then, and whoever waits for its answer would wait on.
+        So the stream ends with it.
+        """
         self._answers = answers
         self._streams = streams
         self._ending = ending
+        self._answers_by_stream = answers_by_stream
+        self._stream: _Body | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         content = await request.aread()
         asked = httpx.Request(
             request.method, str(request.url), headers=request.headers.raw, content=content
         )
-        inner = self._streams if request.method == "GET" else self._answers
+        is_stream = request.method == "GET"
+        inner = self._streams if is_stream else self._answers
         try:
             answer = await inner.handle_async_request(asked)
         except (EgressError, httpx.HTTPError) as error:
-            self._ending.why = _plain(error)
+            await self._fail(_plain(error), is_stream=is_stream)
             raise httpx2.ConnectError(_plain(error), request=request) from None
         if answer.status_code in {401, 403}:
-            self._ending.why = f"it asks for authorization (HTTP {answer.status_code})"
             self._ending.needs_auth = True
-        elif answer.status_code >= 400:
-            self._ending.why = f"it answered with HTTP {answer.status_code}"
+            await self._fail(
+                f"it asks for authorization (HTTP {answer.status_code})", is_stream=is_stream
+            )
+        elif answer.status_code >= 400 or (
+            self._answers_by_stream and _leads_away(asked.url, answer)
+        ):
+            await self._fail(f"it answered with HTTP {answer.status_code}", is_stream=is_stream)
         body = answer.stream
         if not isinstance(body, httpx.AsyncByteStream):
             raise TypeError("an answer of an asynchronous transport has an asynchronous body")
-        return httpx2.Response(
-            answer.status_code, headers=answer.headers.raw, stream=_Body(body, self._ending)
-        )
+        carried = _Body(body, self._ending)
+        if is_stream:
+            self._stream = carried
+        return httpx2.Response(answer.status_code, headers=answer.headers.raw, stream=carried)
 
     async def aclose(self) -> None:
         await self._answers.aclose()
         await self._streams.aclose()
+
+    async def _fail(self, why: str, *, is_stream: bool) -> None:
+        self._ending.why = why
+        if self._answers_by_stream and not is_stream and self._stream is not None:
+            await self._stream.cut()
 
 
 class _Body(httpx2.AsyncByteStream):
     def __init__(self, inner: httpx.AsyncByteStream, ending: Ending) -> None:
         self._inner = inner
         self._ending = ending
+        self._is_cut = False
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
             async for piece in self._inner:
                 yield piece
         except (EgressError, httpx.HTTPError) as error:
-            self._ending.why = _plain(error)
+            if not self._is_cut:
+                self._ending.why = _plain(error)
             raise httpx2.ReadError(_plain(error)) from None
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+    async def cut(self) -> None:
+        """End it for whoever reads it; why has been said."""
+        self._is_cut = True
+        await self._inner.aclose()
+
+
+def _leads_away(asked: httpx.URL, answer: httpx.Response) -> bool:
+    """Say whether it is a redirect to another place: the package follows none of these."""
+    if not answer.has_redirect_location:
+        return False
+    try:
+        further = asked.join(answer.headers["location"])
+    except (httpx.InvalidURL, ValueError):
+        return True
+    return (further.scheme, further.netloc) != (asked.scheme, asked.netloc)
 
 
 def _plain(error: Exception) -> str:

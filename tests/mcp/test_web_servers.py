@@ -10,6 +10,7 @@ import pytest
 from app.domain.tools import ToolResult
 from app.mcp.variables import HeaderVariables
 from app.sandbox.guarded_http import Guard
+from tests.fakes.mcp_older_site import OlderSite
 from tests.fakes.mcp_site import mcp_site, png
 from tests.fakes.site import Site as PlainSite
 from tests.mcp.desk import Desk, desk, web
@@ -169,6 +170,30 @@ async def test_a_bad_answer_of_a_web_server_is_its_own_trouble(
             told, error = status(at)
             assert told == state
             assert why in (error or "")
+
+
+@pytest.mark.requirement("mcp:failures")
+@pytest.mark.parametrize(
+    ("refusal", "why"),
+    [
+        (page("500 Broken"), "it answered with HTTP 500"),
+        (page("307 There", more="Location: http://169.254.169.254/x\r\n"), "HTTP 307"),
+        (b"no HTTP at all", ""),
+    ],
+    ids=["500", "redirect", "noise"],
+)
+async def test_a_call_that_the_older_transport_could_not_send_is_not_waited_for(
+    rooms: Rooms, refusal: bytes, why: str
+) -> None:
+    async with OlderSite(refusal) as site:
+        server = web(f"http://127.0.0.1:{site.port}/sse", "sse")
+        async with desk(rooms, {"s": server}, call_s=600) as at:
+            assert status(at) == ("connected", None)
+            said = await asyncio.wait_for(at.said("mcp__s__t"), 60)
+            assert "connection to the MCP server s was lost" in said
+            assert why in said
+            site.refusal = None  # the next call connects again
+            assert await at.said("mcp__s__t") == "fine"
 
 
 @pytest.mark.requirement("mcp:bounded")
