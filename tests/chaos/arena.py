@@ -1,17 +1,20 @@
 """The whole of a chaos run: set up, do harm, let it become quiet, look at what is left."""
 
 import asyncio
+import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,7 @@ Say = Callable[[str], None]
 _SHOWN = 12
 """Violations of one check that are printed, and how long each may be."""
 _LONGEST = 2000
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|run_\w+")
 _READERS_S = 10
 """How long readers may take for what is in the log already."""
 
@@ -75,10 +79,11 @@ async def run(plan: Plan, say: Say) -> int:
         flaws = await _quiet(arena)
         found, checks = await _look(arena, faults)
         checks = {"became quiet": flaws, **checks}
-        kept = _keep_logs(arena) if any(checks.values()) and plan.has_fence else None
+        is_kept = any(checks.values()) and plan.has_fence
+        kept = _keep(arena, found, chain(*checks.values())) if is_kept else None
     _report(found, arena, faults, checks, say)
     if any(checks.values()):
-        say(f"FAILED with seed {plan.seed}" + (f"; the hosts' logs are in {kept}" if kept else ""))
+        say(f"FAILED with seed {plan.seed}" + (f"; logs and rows are in {kept}" if kept else ""))
         return 1
     if missing := [kind for kind in plan.must if not faults.counts[kind]]:
         say(f"never happened: {', '.join(missing)} (seed {plan.seed})")
@@ -87,11 +92,16 @@ async def run(plan: Plan, say: Say) -> int:
     return 0
 
 
-def _keep_logs(arena: Arena) -> Path:
-    """Copy what the hosts said to where it outlives the run."""
+def _keep(arena: Arena, found: Evidence, flaws: Iterable[str]) -> Path:
+    """Copy what the hosts said, and the rows of sessions with a flaw, to where it outlives the run."""
     folder = Path(tempfile.mkdtemp(prefix=f"chaos-{arena.plan.seed}-"))
     for log in arena.folder.glob("*.log"):
         shutil.copy(log, folder)
+    told = set(_ID.findall(" ".join(flaws)))
+    named = {run["session_id"] for id_, run in found.runs.items() if id_ in told}
+    for session in (told | named) & found.sessions.keys():
+        lines = (json.dumps(dict(row), default=str) for row in found.rows_of(session))
+        (folder / f"{session}.jsonl").write_text("\n".join(lines))
     return folder
 
 

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -47,6 +47,14 @@ class Evidence:
     def children(self) -> dict[str, Record]:
         """Runs of subagents in the background: these go on beside others of their session."""
         return {id_: run for id_, run in self.runs.items() if run["origin"] == "subagent"}
+
+    def rows_of(self, session_id: str) -> Iterator[Record]:
+        """Yield all rows of a session."""
+        yield self.sessions[session_id]
+        yield from self.journal.get(session_id, ())
+        for rows in (self.runs.values(), self.inbox, self.actions, self.ledger):
+            yield from (row for row in rows if row["session_id"] == session_id)
+        yield from self.log.get(session_id, ())
 
     @property
     def felt_full(self) -> int:
