@@ -7,6 +7,7 @@ from app.agent.active import JournalRow, active_rows, briefing_of
 from app.agent.draft import Draft
 from app.agent.state import CARRIED, LoopState, RunInfo
 from app.agent.thread_facts import THREAD
+from app.domain.messages import ResultMessage
 from app.domain.usage import Spend
 
 
@@ -31,6 +32,8 @@ def fold(
     for run_id, message, facts in kept:
         # A subagent in the background is a run of its own, and part of no other one.
         if run_id not in (None, current) and not (facts and THREAD in facts):
+            if isinstance(message, ResultMessage) and run_id != run.run_id:
+                continue  # it was cancelled before it began, while another run was under way
             draft.enter(fresh)
             current = run_id
         draft.record(message, facts)

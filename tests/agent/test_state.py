@@ -5,6 +5,7 @@ import asyncio
 import orjson
 import pytest
 
+from app.agent.broken_off import abandoned
 from app.agent.fold import fold
 from app.agent.results import note_entry
 from app.agent.state import LoopState
@@ -78,6 +79,16 @@ def test_rows_without_a_run_at_the_head_are_history_not_the_runs_own() -> None:
     state = folded([*inherited, ("run_2", said("go on"))], "run_2")
     assert (state.responses, state.rounds, state.result) == (0, 0, None)
     assert len(state.request_messages()) == 5
+
+
+def test_a_run_that_was_cancelled_before_it_began_takes_nothing_from_the_one_under_way() -> None:
+    journal = asyncio.run(play(effects([response(call("a")), DONE])))
+    rows: list[tuple[str | None, Message]] = [("run_1", m) for m in journal.messages()]
+    fresh = LoopState(run_info("run_2"))
+    ended = abandoned(fresh, effects(), end_reason="cancelled", why="It had not begun.")
+    for at in range(1, len(rows)):  # its result stands anywhere among the other's rows
+        with_it = [*rows[:at], ("run_2", ended.entries[-1].message), *rows[at:]]
+        assert folded(with_it) == folded(rows)
 
 
 def test_messages_about_the_service_do_not_change_the_conversation() -> None:

@@ -74,8 +74,9 @@ def one_result(found: Evidence) -> Iterator[str]:
         attempts = Counter(json.loads(r["body"])["attempt"] for r in rows if r["type"] in BEGUN)
         if attempts and max(attempts.values()) > 1:
             yield f"run {run['id']}: attempts were announced twice: {dict(attempts)}"
-        if types["run.queued"] != 1 or types["run.started"] > 1 or types["init"] > 1:
-            yield f"run {run['id']}: {dict(types)}"
+        began = sum(row["subtype"] == "init" for row in rows)
+        if types["run.queued"] != 1 or types["run.started"] > 1 or began > 1:
+            yield f"run {run['id']}: {dict(types)}, begun {began} times"
 
 
 def apart(found: Evidence) -> Iterator[str]:

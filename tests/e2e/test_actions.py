@@ -152,3 +152,33 @@ async def test_of_a_run_that_is_given_up_only_a_call_that_began_is_told_as_lost(
         assert ended["end_reason"] == "worker_lost"
         assert [r["content"] for r in results(await log(api.client, run))] == [UNMADE_TEXT] * 2
         await check_session(database, run["session_id"])
+
+
+async def test_a_run_goes_on_elsewhere_as_it_was_though_one_behind_it_was_cancelled_meanwhile(
+    make_settings: MakeSettings, database_url: str
+) -> None:
+    settings = make_settings(engine=ENGINE)
+    write = {"tool": "Bash", "input": {"command": "echo x >> runs.txt; wc -l < runs.txt"}}
+    async with opened(database_url) as database, host(settings, "api") as api:
+        async with host(settings) as a:
+            run = await start(
+                a.client,
+                scripted(write, write, {"text": "done"}),
+                actions={"permissions": "ask", "hold_seconds": 0},
+                max_turns=2,
+            )
+            action = await asked(api.client, run)
+            await until_parked(database)
+        runs = f"/v1/sessions/{run['session_id']}/runs"
+        behind = (await api.client.post(runs, json={"prompt": "and then"})).json()["run"]
+        await api.client.post(f"/v1/runs/{behind['id']}/cancel")
+        assert (await answer(api.client, action, behavior="allow")).status_code == 200
+        async with host(settings) as b:
+            again = await asked(b.client, run)
+            assert (await answer(b.client, again, behavior="allow")).status_code == 200
+            ended = await finished(b.client, run["id"])
+        said = await log(api.client, run)
+        assert (ended["result_subtype"], ended["num_turns"]) == ("error_max_turns", 2)
+        assert [r["content"] for r in results(said)] == ["1", "2"]
+        assert sum(message.get("subtype") == "init" for message in said) == 1
+        await check_session(database, run["session_id"])
