@@ -24,6 +24,14 @@ class SubagentRow:
     ended: Mapping[str, Any] | None
     """Its `task_notification`."""
     ended_at: datetime | None
+    carried_by: str | None
+    """The status of the run that it is, or that drives it, `untold` while its end is; None: this
+    session has no such run. A fork has copied what was told of it; its call is made anew there."""
+
+    @property
+    def is_going_on(self) -> bool:
+        """Whether its end is still to come, or to be told."""
+        return self.ended is None and self.carried_by not in {None, "finished"}
 
 
 async def list_subagents(
@@ -44,7 +52,10 @@ async def list_subagents(
                AND kind = 'message' AND body::json ->> 'task_type' = 'local_agent'
                AND ($4::text IS NULL OR body::json ->> 'tool_use_id' = $4)
              ORDER BY seq LIMIT $5)
-           SELECT begun.*, e.body AS ended, e.at AS ended_at FROM begun LEFT JOIN LATERAL (
+           SELECT begun.*, e.body AS ended, e.at AS ended_at,
+             CASE WHEN r.is_untold THEN 'untold' ELSE r.status END AS carried_by
+           FROM begun LEFT JOIN runs r ON r.tenant_id = $1 AND r.session_id = $2
+             AND r.id = coalesce(begun.own_run_id, begun.run_id) LEFT JOIN LATERAL (
              SELECT body, at FROM journal j WHERE j.tenant_id = $1 AND j.session_id = $2
                AND j.seq > begun.seq AND j.subtype = 'task_notification' AND j.kind = 'message'
                AND j.body::json ->> 'task_id' = begun.task ORDER BY j.seq LIMIT 1) e ON true
@@ -64,6 +75,7 @@ async def list_subagents(
             row["at"],
             orjson.loads(row["ended"]) if row["ended"] else None,
             row["ended_at"],
+            row["carried_by"],
         )
         for row in rows
     ]

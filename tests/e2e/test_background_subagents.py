@@ -579,6 +579,8 @@ async def test_a_fork_leaves_a_subagent_that_works_where_it_is(
     answer = await client.post(f"/v1/sessions/{session_id}/fork", json={})
     assert answer.status_code == 201, answer.text
     fork_id = answer.json()["id"]
+    assert [each["status"] for each in await subagents(client, session_id)] == ["running"] * 2
+    assert [each["status"] for each in await subagents(client, fork_id)] == ["stopped"]
     own = await start(client, scripted({"text": "forked"}), session_id=fork_id, **OPTIONS)
     await finished(client, own["id"])
     transcript = await messages(client, fork_id)

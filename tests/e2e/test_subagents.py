@@ -331,3 +331,25 @@ async def test_a_run_whose_subagents_wait_for_people_waits_as_a_row_and_goes_on(
     assert [s["status"] for s in await subagents(client, run["session_id"])] == ["completed"] * 2
     async with opened(database_url) as database:
         await check_session(database, run["session_id"])
+
+
+async def test_a_subagent_that_a_fork_has_cut_off_is_stopped_there(service: Host) -> None:
+    client, command = service.client, long_sleep()
+    run = await start(client, scripted(agent(bash(command), {"text": "never"})), **OPTIONS)
+    await until_processes(command, exist=True)
+    (begun,) = told(await messages(client, run["session_id"]), "task_started")
+    path = f"/v1/sessions/{run['session_id']}/fork"
+    copy = (await client.post(path, json={"at_message": begun["uuid"]})).json()["id"]
+
+    async def statuses(session_id: str) -> list[str]:
+        return [found["status"] for found in await subagents(client, session_id)]
+
+    assert (await statuses(run["session_id"]), await statuses(copy)) == (["running"], ["stopped"])
+    await client.post(f"/v1/runs/{run['id']}/cancel?wait=10", json={})
+    assert await statuses(run["session_id"]) == ["stopped"]
+    await until_processes(command, exist=False)
+    own = await start(client, scripted({"text": "never"}), session_id=copy, **OPTIONS)
+    await until_processes(command, exist=True)  # its call is made anew, by another one
+    assert await statuses(copy) == ["stopped", "running"]
+    await client.post(f"/v1/runs/{own['id']}/cancel?wait=10", json={})
+    assert await statuses(copy) == ["stopped", "stopped"]

@@ -25,6 +25,7 @@ class Subagent(Out):
     own_run_id: str | None
     """The run that it is itself; null for one that is waited for."""
     status: Literal["running", "completed", "failed", "stopped"]
+    """`running` until its end is told. One that a fork cut off is `stopped`: it goes on in the original."""
     started_at: str
     ended_at: str | None
     total_tokens: int | None
@@ -45,7 +46,7 @@ class Subagent(Out):
             parent_agent_id=started.get("parent_task_id"),
             run_id=row.run_id,
             own_run_id=row.own_run_id,
-            status=ended["status"] if ended else "running",
+            status=ended["status"] if ended else "running" if row.is_going_on else "stopped",
             started_at=wire_time(row.started_at),
             ended_at=wire_time(row.ended_at) if row.ended_at else None,
             total_tokens=usage.get("total_tokens"),
