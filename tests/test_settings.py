@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.errors import ConfigError
-from app.settings.loading import load_settings
+from app.settings.loading import load_settings, unknown_variables
 from app.settings.settings import PLAIN_NAMES, Settings
 from app.wiring.rules import open_guard
 
@@ -179,3 +179,31 @@ def test_a_file_of_certificates_that_holds_none_is_named(tmp_path: Path) -> None
     settings = loaded(TREADLE_EGRESS__CA_FILE=str(path))
     with pytest.raises(ConfigError, match="TREADLE_EGRESS__CA_FILE"):
         open_guard(settings.egress)
+
+
+def test_a_secret_that_is_too_short_is_told_in_characters() -> None:
+    said = refused(TREADLE_AUTH__BOOTSTRAP_KEY="short")
+    assert "TREADLE_AUTH__BOOTSTRAP_KEY: at least 32 characters are needed" in said
+
+
+def test_variables_that_set_nothing_are_found_with_what_they_may_mean() -> None:
+    values = {
+        "TREADLE_POLICY__FORBIDEN_MODES": "[]",
+        "TREADLE_ENGINE_LEASE_S": "9",
+        "TREADLE_ZZZ": "1",
+        "TREADLE_URL": "http://x",
+        "TREADLE_KEY": "k",
+        "TREADLE_DATA_DIR": "/x",
+        "treadle_engine__lease_s": "9",
+        "TREADLE_MODEL__ALIASES": "{}",
+        "TREADLE_MODEL__ALIASES__fast": "x",
+        "TREADLE_ENGINE": "{}",
+        "OTHER_ENGINE": "x",
+    }
+    with environment(values):
+        found = dict(unknown_variables())
+    assert found == {
+        "TREADLE_POLICY__FORBIDEN_MODES": "TREADLE_POLICY__FORBIDDEN_MODES",
+        "TREADLE_ENGINE_LEASE_S": "TREADLE_ENGINE__LEASE_S",
+        "TREADLE_ZZZ": None,
+    }

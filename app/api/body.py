@@ -104,8 +104,7 @@ def decode(body: bytes) -> Any:  # noqa: ANN401 - decoded JSON
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise InvalidRequest(f"The body is not valid JSON ({where}): {error.msg}.") from None
+        raise _not_json(body, error) from None
     if body.count(b"[") + body.count(b"{") > MAX_JSON_DEPTH and is_too_deep(value):
         raise InvalidRequest(f"The body nests deeper than {MAX_JSON_DEPTH} levels.")
     if b"\\u0000" in body and (pointer := _nul(value, "")) is not None:
@@ -116,6 +115,17 @@ def decode(body: bytes) -> Any:  # noqa: ANN401 - decoded JSON
     # The fast decoder keeps the last of two equal names and says nothing.
     json.loads(body, object_pairs_hook=_once_each, parse_int=_ignored, parse_float=_ignored)
     return value
+
+
+def _not_json(body: bytes, error: orjson.JSONDecodeError) -> InvalidRequest:
+    line, column, reason = error.lineno, error.colno, error.msg
+    try:
+        body.decode()
+    except UnicodeDecodeError as broken:  # the decoder names the beginning, not the place
+        line = body.count(b"\n", 0, broken.start) + 1
+        column = broken.start - body.rfind(b"\n", 0, broken.start)
+        reason = "it is not UTF-8"
+    return InvalidRequest(f"The body is not valid JSON (line {line}, column {column}): {reason}.")
 
 
 def _once_each(pairs: list[tuple[str, object]]) -> None:

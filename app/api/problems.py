@@ -195,5 +195,16 @@ def _field_error(error: Mapping[str, Any], body: object) -> dict[str, str]:
     pointer = ".".join(map(str, path))
     if place == "body":
         pointer = body_pointer(path, body, is_missing=error["type"] in _MISSING)
-    message = "there is no such field" if error["type"] == "extra_forbidden" else error["msg"]
-    return {"pointer": pointer, "code": str(error["type"]), "message": str(message)}
+    return {"pointer": pointer, "code": str(error["type"]), "message": _message(error, pointer)}
+
+
+def _message(error: Mapping[str, Any], pointer: str) -> str:
+    match error["type"]:
+        case "extra_forbidden":
+            return "there is no such field"
+        case "missing" if not pointer:
+            return "a JSON object is needed"
+        case "model_attributes_type" | "model_type" | "dict_type":
+            return "must be a JSON object"
+        case _:
+            return str(error["msg"]).removeprefix("Value error, ")

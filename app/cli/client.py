@@ -18,6 +18,8 @@ _CALL = httpx.Timeout(70, connect=5)
 _STREAM = httpx.Timeout(60, connect=5)
 """The service sends something at least every 25 s; longer silence is a dead connection."""
 _PAGE = 200
+_LISTED = frozenset({"sessions", "runs", "actions", "skills"})
+"""Resources that a command of the same name lists."""
 JsonObject = Mapping[str, Any]  # Any: what the service's JSON holds is read field by field
 
 
@@ -184,8 +186,9 @@ class Client:
     def _refusal(self, response: httpx.Response) -> CliFailure:
         if response.status_code == httpx.codes.UNAUTHORIZED:
             return CliFailure(
-                f"{self.url} does not know this key.\nMake one on the server's machine with "
-                "`treadle keys create --name NAME`, and pass it as TREADLE_KEY (or --key)."
+                f"{self.url} does not know this key.\nMake one on the server's machine, under the "
+                "server's DATABASE_URL or TREADLE_DATA_DIR, with `treadle keys create --name NAME`, "
+                "and pass it as TREADLE_KEY (or --key)."
             )
         try:
             problem = response.json()
@@ -197,6 +200,9 @@ class Client:
         text = f"{detail} ({response.status_code} {problem['code']})"
         if response.is_server_error or problem.get("retryable"):
             return Away(text)
+        kind = response.request.url.path.split("/")[2:3]
+        if response.status_code == httpx.codes.NOT_FOUND and kind and kind[0] in _LISTED:
+            text += f"\n`treadle {kind[0]}` lists those there are."
         return CliFailure(text)
 
     def _stranger(self, response: httpx.Response) -> CliFailure:

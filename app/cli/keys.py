@@ -18,9 +18,17 @@ keys = typer.Typer(
 )
 
 
+def _name(text: str) -> str:
+    if not text.strip():
+        raise typer.BadParameter("it must say something")
+    return text
+
+
 @keys.command()
 def create(
-    name: Annotated[str, typer.Option(help="Whom or what it is for.", min=1)],
+    name: Annotated[
+        str, typer.Option(metavar="NAME", parser=_name, help="Whom or what it is for.")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Make a key and print it. It is shown this once; the database has only its hash.

@@ -7,8 +7,10 @@ import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Literal
 
 import uvicorn
 import uvloop
@@ -18,6 +20,7 @@ from fastapi import FastAPI
 from app.errors import ConfigError
 from app.main import create_app
 from app.runs.service import Service
+from app.settings.loading import unknown_variables
 from app.settings.settings import Settings
 from app.telemetry.logging import set_up_logging
 from app.wiring.service import Role, open_service
@@ -60,7 +63,7 @@ class Server(uvicorn.Server):
 
 def run_host(settings: Settings, role: Role, host: str, port: int) -> None:
     """Serve until a signal comes. Exits with status 2 when it cannot start."""
-    set_up_logging(settings.log.level, settings.log.format)
+    _begin_log(settings)
     sock = _listen(host, port)
     app = create_app(settings, role)
     config = uvicorn.Config(
@@ -90,8 +93,20 @@ async def _serve(app: FastAPI, server: Server, sock: socket.socket) -> None:
 
 def run_worker(settings: Settings) -> None:
     """Drive runs without serving HTTP, until a signal comes."""
-    set_up_logging(settings.log.level, settings.log.format)
+    _begin_log(settings)
     uvloop.run(_work(settings))
+
+
+def _begin_log(settings: Settings) -> None:
+    usual: Literal["json", "text"] = "text" if sys.stderr.isatty() else "json"
+    set_up_logging(settings.log.level, settings.log.format or usual)
+    for name, meant in unknown_variables():
+        log.warning(
+            "%s is no setting, so it sets nothing%s. .env.example lists them all.",
+            name,
+            f" (is {meant} meant?)" if meant else "",
+            extra={"action": "unknown_setting"},
+        )
 
 
 async def _work(settings: Settings) -> None:

@@ -47,10 +47,10 @@ class WorkspaceRules:
             folder = os.path.realpath(path, strict=True)
             status = os.stat(folder)  # noqa: PTH116 - paths are dear, and each run does this
         except (OSError, ValueError):
-            raise _refused("there is no such folder beneath an allowed root") from None
+            raise _refused(_NOT_BENEATH) from None
         roots = map(os.path.realpath, self.allowed_roots)
         if not any(_is_beneath(folder, root) for root in roots):
-            raise _refused("there is no such folder beneath an allowed root")
+            raise _refused(_NOT_BENEATH)
         if not stat.S_ISDIR(status.st_mode):
             raise _refused("it is not a folder")
         if status.st_uid == 0 and os.geteuid() == 0 and not self.allow_root_owned:
@@ -69,6 +69,13 @@ def workspace_key(placed: Mapping[str, Any]) -> str | None:
 
 def _is_beneath(folder: str, root: str) -> bool:
     return folder == root or folder.startswith(root.rstrip("/") + "/")
+
+
+_NOT_BENEATH = (
+    "there is no such folder beneath an allowed root; the operator lists the roots "
+    "(TREADLE_WORKSPACE__ALLOWED_ROOTS)"
+)
+"""Said of what is not there, and of what lies elsewhere: no client learns which."""
 
 
 def _refused(why: str) -> ValidationFailed:

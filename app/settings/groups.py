@@ -241,5 +241,5 @@ class AuthSettings(Group):
 class LogSettings(Group):
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """Least severe record that is written."""
-    format: Literal["json", "text"] = "json"
-    """One JSON object a line, or lines for people."""
+    format: Literal["json", "text"] | None = None
+    """One JSON object a line, or lines for people. Default: the latter at a terminal alone."""

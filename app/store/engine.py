@@ -175,8 +175,13 @@ async def _wait_for_server(dsn: str, connect_s: float) -> None:
         except (OSError, TimeoutError, asyncpg.PostgresError, ValueError) as error:
             if isinstance(error, ValueError) or time.monotonic() >= deadline:
                 raise ConfigError(_unreachable(error)) from None
-            log.warning("The database is not reachable yet (%s); trying again", _cause(error))
-            await asyncio.sleep(min(1.0, max(0.05, deadline - time.monotonic())))
+            left = deadline - time.monotonic()
+            log.warning(
+                "The database is not reachable yet (%s); trying again for %.0f s",
+                _cause(error),
+                left,
+            )
+            await asyncio.sleep(min(1.0, max(0.05, left)))
         else:
             await connection.close()
             return

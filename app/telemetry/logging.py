@@ -53,7 +53,7 @@ def set_up_logging(level: str, form: Literal["json", "text"]) -> None:
     handler.setFormatter(JsonFormatter() if form == "json" else text)
     logging.basicConfig(level=level, handlers=[handler], force=True)
     logging.getLogger("uvicorn.access").disabled = True
-    for chatty in ("uvicorn.error", "sse_starlette", "httpx", "alembic.runtime.migration"):
+    for chatty in ("uvicorn.error", "sse_starlette", "httpx", "alembic"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     # It tells at length of what strangers send; our own records say what came of it.
     logging.getLogger("mcp").setLevel(logging.CRITICAL)

@@ -55,6 +55,11 @@ async def test_what_is_no_json_is_400_with_its_place(stage: Stage, content: byte
     assert "column " in body["detail"]
 
 
+async def test_what_is_not_utf8_is_named_with_its_place(stage: Stage) -> None:
+    body = problem(await post(stage, b'{"prompt":\n  "x\xff"}'), 400, "invalid_request")
+    assert body["detail"] == "The body is not valid JSON (line 2, column 5): it is not UTF-8."
+
+
 @pytest.mark.parametrize("path", ["/v1/runs", "/v1/sessions/import", "/v1/skills?name=x"])
 async def test_a_body_that_is_packed_is_415(stage: Stage, path: str) -> None:
     packed = gzip.compress(b'{"prompt": "x"}')
@@ -95,6 +100,20 @@ async def test_a_name_that_stands_twice_is_400(stage: Stage, content: bytes, nam
 async def test_a_body_that_is_no_object_is_422(stage: Stage, content: bytes) -> None:
     body = problem(await post(stage, content), 422, "validation_failed")
     assert pointers(body) == [""]
+    assert "JSON object" in body["detail"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"{}", "The body: exactly one of `prompt` and `messages` is needed"),
+        (b'{"prompt": " "}', "/prompt: must say something"),
+        (b'{"prompt": "x", "options": 3}', "/options: must be a JSON object"),
+    ],
+)
+async def test_what_is_wrong_is_said_in_our_words(stage: Stage, content: bytes, said: str) -> None:
+    body = problem(await post(stage, content), 422, "validation_failed")
+    assert body["detail"] == said
 
 
 @pytest.mark.parametrize(

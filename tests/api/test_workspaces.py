@@ -58,7 +58,10 @@ async def test_what_lies_outside_answers_as_what_does_not_exist(stage: Stage) ->
         )
     }
     assert said == {
-        "The workspace folder cannot be used: there is no such folder beneath an allowed root."
+        (
+            "The workspace folder cannot be used: there is no such folder beneath an allowed root; "
+            "the operator lists the roots (TREADLE_WORKSPACE__ALLOWED_ROOTS)."
+        )
     }
 
 

@@ -310,6 +310,7 @@ async def test_a_refused_key_names_the_way_to_a_new_one(treadle: Run) -> None:
     done = await treadle("runs", key="wrong")
     assert done.status == 2
     assert "treadle keys create" in done.err
+    assert "TREADLE_DATA_DIR" in done.err
 
 
 async def test_what_the_server_refuses_is_named_by_field(treadle: Run) -> None:
@@ -320,6 +321,8 @@ async def test_what_the_server_refuses_is_named_by_field(treadle: Run) -> None:
     unknown = await treadle("tail", "run_01J0000000000000000000000")
     assert (unknown.status, unknown.out) == (2, "")
     assert "404 not_found" in unknown.err
+    assert "`treadle runs`" in unknown.err
+    assert "`treadle sessions`" in (await treadle("sessions", "show", "none")).err
 
 
 async def test_the_folder_of_a_session_cannot_be_changed(treadle: Run) -> None:

@@ -34,6 +34,13 @@ async def test_a_key_as_json_is_one_object_and_opens_the_door(keys: Run, service
         assert (await client.get("/v1/meta", headers=headers)).status_code == 200
 
 
+async def test_a_key_without_a_name_is_not_made(keys: Run) -> None:
+    for name in ("", " "):
+        done = await keys("create", "--name", name)
+        assert (done.status, done.out) == (2, "")
+        assert "--name" in done.err
+
+
 async def test_listed_keys_show_no_secret_and_revoked_ones_say_when(keys: Run) -> None:
     made = json.loads((await keys("create", "--name", "one", "--json")).out)
     assert (await keys("revoke", made["id"])).status == 0

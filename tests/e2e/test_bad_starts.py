@@ -1,6 +1,7 @@
 """Starts that cannot work: a clear message, no traceback, exit status 2."""
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -136,6 +137,36 @@ async def test_a_mistake_that_shows_late_is_said_as_plainly(scratch: Path, postg
         TREADLE_DATABASE__MIGRATE_ON_START="0",
     )
     refused(ended, "treadle migrate")
+
+
+async def test_a_variable_that_sets_nothing_is_told_in_lines_at_a_terminal(scratch: Path) -> None:
+    wrong = {
+        "DATABASE_URL": NOWHERE,
+        "TREADLE_DATABASE__CONNECT_S": "0.1",
+        "TREADLE_DATA_DIR": str(scratch / "typo"),
+        "TREADLE_ENGIN__LEASE_S": "9",
+    }
+    told = "TREADLE_ENGIN__LEASE_S is no setting"
+    meant = "is TREADLE_ENGINE__LEASE_S meant?"
+    piped = (await start("serve", "--port", "0", **wrong)).log.splitlines()[0]
+    record = json.loads(piped)
+    assert (record["level"], record["action"]) == ("WARNING", "unknown_setting")
+    assert told in record["message"]
+    assert meant in record["message"]
+    terminal, screen = os.openpty()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "app", "serve", "--port", "0"),
+            env={"PATH": os.environ["PATH"], **wrong},
+            stderr=screen,
+        )
+        assert await asyncio.wait_for(process.wait(), 60) == 2
+        shown = os.read(terminal, 100_000).decode()
+    finally:
+        os.close(terminal)
+        os.close(screen)
+    assert f"WARNING app.cli.serve: {told}" in shown
+    assert not shown.startswith("{")
 
 
 @pytest.mark.platform
