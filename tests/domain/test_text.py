@@ -29,6 +29,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
         ("grüße 🙂", None, "grüße 🙂"),
         ("a\0b", "a NUL character", "a\u2400b"),
         ("a\ud800b", "a lone surrogate", "a\ufffdb"),
+        ("grüße 🙂\udfff", "a lone surrogate", "grüße 🙂\ufffd"),
         ("\udc80\0", "a NUL character", "\ufffd\u2400"),
     ],
 )
