@@ -58,6 +58,21 @@ async def test_a_file_is_closed_after_its_use_and_after_a_failure(
     assert not is_open(again.fd)
 
 
+@pytest.mark.parametrize(("size_bytes", "is_at_once"), [(64 * 1024, True), (64 * 1024 + 1, False)])
+async def test_only_a_small_file_is_worked_on_by_the_loop_itself(
+    size_bytes: int, is_at_once: bool, tmp_path: Path
+) -> None:
+    file = opened(tmp_path / "a", size_bytes)
+    worker = await use(file, lambda _: threading.get_ident())
+    assert (worker == threading.get_ident()) is is_at_once
+
+
+def test_a_file_that_shrinks_is_read_to_its_new_end(tmp_path: Path) -> None:
+    with opened(tmp_path / "a", 100) as file:
+        os.truncate(tmp_path / "a", 40)
+        assert file.content(1000) == b"x" * 40
+
+
 def test_a_file_that_grows_is_read_no_further_than_agreed(tmp_path: Path) -> None:
     with opened(tmp_path / "a", 100) as file:
         (tmp_path / "a").write_bytes(b"y" * 5000)

@@ -105,6 +105,30 @@ async def test_a_window_of_a_large_file_is_found(desk: Desk) -> None:
     assert too_large.is_error
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+async def test_more_lines_than_can_be_parted_are_shown_by_windows(end: str, desk: Desk) -> None:
+    desk.put("log", f"x\ry{end}" * 600_000)
+    for given in ({}, {"limit": 600_000}, {"offset": 2, "limit": 500_001}):
+        refused = await desk.call("Read", file_path="log", allow_large=True, **given)
+        assert refused.is_error
+        assert "More than 500000 lines of /workspace/log cannot be shown" in text_of(refused)
+    found = await desk.call("Read", file_path="log", offset=550_000, limit=2)
+    assert text_of(found) == "550000\tx\ry\n550001\tx\ry"
+    assert found.structured["file"]["totalLines"] == 600_001
+    assert desk.memory.files["/workspace/log"].partial
+    many = await desk.call("Read", file_path="log", limit=500_000, allow_large=True)
+    assert text_of(many).endswith("\n500000\tx\ry")
+
+
+async def test_a_line_that_is_longer_than_what_is_ever_shown_is_told(desk: Desk) -> None:
+    desk.put("line", "x" * 5_000_000 + "\nsecond")
+    for large in (False, True):
+        refused = await desk.call("Read", file_path="line", limit=1, allow_large=large)
+        assert refused.is_error
+        assert "more than the 4096KB that are shown at most" in text_of(refused)
+    assert text_of(await desk.call("Read", file_path="line", offset=2, limit=1)) == "2\tsecond"
+
+
 @pytest.mark.parametrize("name", ["i.png", "i.jpg", "i", "I.PNG"])
 async def test_an_image_becomes_a_block_of_its_real_type(name: str, desk: Desk) -> None:
     data = png(3, 2)

@@ -9,7 +9,7 @@ from app.tools.encoding import Decoded, decode
 from app.tools.open_file import OpenFile
 from app.tools.paths import shown
 from app.tools.seen import saw, sha256
-from app.tools.windows import MAX_SCAN_BYTES, scan, window
+from app.tools.windows import MAX_LINES, MAX_SCAN_BYTES, scan, window
 
 MAX_BYTES = 256 * 1024
 """The largest file that is shown without a limit."""
@@ -98,15 +98,25 @@ def _load(file: OpenFile, path: str, span: Span) -> _Text:
         data = file.content(_LARGE_BYTES)
         decoded = decode(data)
         lines, total = window(decoded.text, span.first, span.count)
-        return _Text(lines, total, decoded, sha256(data))
+        if total <= MAX_LINES:
+            return _Text(lines, total, decoded, sha256(data))
+    if span.count is None:
+        raise _too_many_lines(path)
     if file.head(2) == BOM_UTF16_LE:
         raise ToolFailed(f"{shown(path)} is UTF-16 and too large to be shown in parts.")
     part = scan(file, span.first, span.count or 1, _LARGE_BYTES)
     if part.is_cut:
-        raise _too_many_tokens(path, len(part.data) // _BYTES_PER_TOKEN)
+        raise ToolFailed(
+            f"The lines asked for of {shown(path)} are more than the {_LARGE_BYTES // 1024}KB that "
+            "are shown at most. Give a smaller limit, search with Grep, or use Bash, for instance "
+            "cut -c."
+        )
     decoded = decode(part.data)
+    lines, count = window(decoded.text, 0, None)
+    if count > MAX_LINES:
+        raise _too_many_lines(path)
     # Only a part is seen, for which the hash does not count: the whole is not read twice.
-    return _Text(window(decoded.text, 0, None)[0], part.total_lines, decoded, "")
+    return _Text(lines, part.total_lines, decoded, "")
 
 
 def _within_tokens(lines: list[str], path: str, span: Span) -> list[str]:
@@ -134,6 +144,13 @@ def tokens_of(text: str) -> int:
 
 def _bytes(line: str) -> int:
     return (len(line) if line.isascii() else len(line.encode(errors="replace"))) + 1
+
+
+def _too_many_lines(path: str) -> ToolFailed:
+    return ToolFailed(
+        f"More than {MAX_LINES} lines of {shown(path)} cannot be shown at once. Show a part with "
+        "offset and limit, or search it with Grep."
+    )
 
 
 def _too_many_tokens(path: str, tokens: int) -> ToolFailed:
