@@ -61,10 +61,6 @@ class Unauthenticated(RequestError):
     code, status, title = "unauthenticated", 401, "A valid API key is required"
 
 
-class Forbidden(RequestError):
-    code, status, title = "forbidden_scope", 403, "The key lacks the scope for this"
-
-
 class NotFound(RequestError):
     code, status, title = "not_found", 404, "No such resource"
 
@@ -171,10 +167,6 @@ class RateLimited(RequestError):
 class Unavailable(RequestError):
     code, status, title = "unavailable", 503, "The service cannot answer now"
     retryable = True
-
-
-class Draining(Unavailable):
-    code, title = "draining", "The host is shutting down"
 
 
 class HeadersTooLarge(RequestError):

@@ -2,9 +2,7 @@
 
 from typing import NewType
 
-TenantId = NewType("TenantId", str)
 SessionId = NewType("SessionId", str)
 """A lower-case UUID: the `session_id` of every wire message; unique within its tenant."""
 RunId = NewType("RunId", str)
 """`run_` and a ULID."""
-MessageUuid = NewType("MessageUuid", str)

@@ -190,7 +190,6 @@ async def cancelled(database: Database, runs: Sequence[tuple[str, str]]) -> set[
 class Family:
     """The runs that share one budget: the one that has it, what it began, and what followed."""
 
-    root_id: str
     budget_usd: Decimal | None
     spent: Mapping[str, Decimal]
     """By run."""
@@ -218,7 +217,6 @@ FROM family JOIN runs r ON r.id = family.id WHERE r.tenant_id = $1""",
     )
     root = next(row for row in rows if row["origin"] not in {"subagent", "task-notification"})
     return Family(
-        root["id"],
         stored_budget(root["budget"]),
         {row["id"]: row["cost_usd"] for row in rows},
     )

@@ -49,7 +49,6 @@ class Skill:
     body: str
     folder: str
     """Where its files stand, in the agent's view."""
-    argument_hint: str | None = None
     allowed_tools: tuple[str, ...] = ()
     """Rules that count as approved once it is loaded. Only a tenant's own skills have them."""
     is_forked: bool = False
@@ -211,7 +210,6 @@ def _made(note: SkillNote, document: Document, folder: str) -> Skill:
         note,
         document.body.strip(),
         folder,
-        document.text("argument-hint"),
         is_forked=document.text("context") == "fork",
         agent=document.text("agent"),
     )

@@ -82,11 +82,6 @@ async def test_a_subagent_goes_on_beside_its_parent_and_its_end_begins_a_turn(
     assert sum(costs) == pytest.approx(float(session["cost_usd"]))
 
 
-async def kinds_of_log(client: httpx.AsyncClient, session_id: str, run_id: str) -> list[str]:
-    answer = await client.get(f"/v1/sessions/{session_id}/events", params={"run_id": run_id})
-    return [entry["data"]["type"] for entry in answer.json()["data"]]
-
-
 async def test_an_end_while_the_parent_works_is_told_before_its_next_request(
     service: Host, messages_api: MessagesApi
 ) -> None:

@@ -1,6 +1,5 @@
 """A session's files and tools, for tests: real folders, the real sandbox, the real toolbox."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,9 +83,6 @@ class Desk:
 
     def content(self, path: str) -> bytes:
         return self.folder.content(path)
-
-
-MakeDesk = Callable[[], Desk]
 
 
 def text_of(result: ToolResult) -> str:
