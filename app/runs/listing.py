@@ -1,6 +1,7 @@
 """Pages of runs and sessions, for the HTTP layer, which does not know the store."""
 
 from app.store.keyset import Keyset as Keyset
+from app.store.rows import LogRange as LogRange
 from app.store.rows import Row as Row
 from app.store.runs import RunFilter as RunFilter
 from app.store.runs import RunRow as RunRow

@@ -16,7 +16,7 @@ from app.store import audits, journal
 from app.store import runs as store_runs
 from app.store.audits import AuditRow as AuditRow
 from app.store.engine import Database
-from app.store.rows import Row
+from app.store.rows import LogRange, Row
 from app.store.runs import RunRow, find_run
 from app.store.sessions import SessionRow, find_session
 from app.store.subagents import SubagentRow, list_subagents
@@ -97,11 +97,8 @@ class Queries:
         self,
         tenant_id: str,
         session_id: str,
+        span: LogRange,
         *,
-        after: int,
-        before: int | None,
-        limit: int,
-        is_descending: bool,
         run_id: str | None = None,
         kind: str | None = None,
         types: Sequence[str] | None = None,
@@ -113,16 +110,13 @@ class Queries:
             self.database,
             tenant_id,
             session_id,
-            after=after,
-            before=before,
+            span.and_one,
             run_id=run_id,
             kind=kind,
             types=types,
             thread=thread,
-            limit=limit + 1,
-            descending=is_descending,
         )
-        return rows[:limit], len(rows) > limit
+        return span.page(rows)
 
     async def subagents(
         self, tenant_id: str, session_id: str, *, after: int, limit: int
@@ -135,15 +129,7 @@ class Queries:
         return rows[:limit], len(rows) > limit
 
     async def subagent_rows(
-        self,
-        tenant_id: str,
-        session_id: str,
-        tool_use_id: str,
-        *,
-        after: int,
-        before: int | None,
-        limit: int,
-        is_descending: bool,
+        self, tenant_id: str, session_id: str, tool_use_id: str, span: LogRange
     ) -> tuple[list[Row], bool]:
         """Give a page of a subagent's messages, and whether there is more. Raises `NotFound`."""
         await self.session(tenant_id, session_id)
@@ -151,39 +137,14 @@ class Queries:
             self.database, tenant_id, session_id, limit=1, tool_use_id=tool_use_id
         ):
             raise NotFound("The session has no such subagent.")
-        return await self.rows(
-            tenant_id,
-            session_id,
-            after=after,
-            before=before,
-            limit=limit,
-            is_descending=is_descending,
-            kind="message",
-            thread=tool_use_id,
-        )
+        return await self.rows(tenant_id, session_id, span, kind="message", thread=tool_use_id)
 
     async def active_messages(
-        self,
-        tenant_id: str,
-        session_id: str,
-        *,
-        after: int,
-        before: int | None,
-        limit: int,
-        is_descending: bool,
+        self, tenant_id: str, session_id: str, span: LogRange
     ) -> tuple[list[Row], bool]:
         """Give a page of the messages that the model still sees, as `rows` does."""
         await self.session(tenant_id, session_id)
-        rows = await read_active(
-            self.database,
-            tenant_id,
-            session_id,
-            after=after,
-            before=before,
-            limit=limit + 1,
-            descending=is_descending,
-        )
-        return rows[:limit], len(rows) > limit
+        return span.page(await read_active(self.database, tenant_id, session_id, span.and_one))
 
     async def something_new(
         self,

@@ -10,6 +10,7 @@ from app.domain.options import AgentOptions
 from app.domain.tools import ToolSource, ToolSpec
 from app.permissions.permissions import Permissions
 from app.runs.queries import Queries
+from app.store.rows import LogRange
 from app.store.sessions import SessionRow
 
 
@@ -20,15 +21,8 @@ async def server_states(
 
     Servers of a session that has not used them yet are pending.
     """
-    rows, _ = await queries.rows(
-        tenant_id,
-        session.id,
-        after=0,
-        before=None,
-        limit=1,
-        is_descending=True,
-        types=[MCP_STATUS],
-    )
+    newest = LogRange(limit=1, is_descending=True)
+    rows, _ = await queries.rows(tenant_id, session.id, newest, types=[MCP_STATUS])
     if rows:
         told: list[dict[str, Any]] = orjson.loads(rows[0].body)["servers"]
         return told

@@ -16,7 +16,7 @@ from app.store.claims import Claim
 from app.store.engine import GONE, Database
 from app.store.group_commit import GroupCommit
 from app.store.leases import Lease
-from app.store.rows import Row
+from app.store.rows import LogRange, Row
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,9 @@ class Writer:
             with contextlib.suppress(*GONE):
                 if not await was_stored(self.database, self.lease, after=self.last_seq):
                     return []
-                return await journal.read(self.database, *self.lease.session, after=self.last_seq)
+                return await journal.read(
+                    self.database, *self.lease.session, LogRange(self.last_seq)
+                )
 
     def _check_lease(self) -> None:
         if self.is_lost:

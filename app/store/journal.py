@@ -5,13 +5,8 @@ from typing import TypeAlias
 
 from app.store.active import active_part
 from app.store.engine import Database
-from app.store.rows import (
-    ROW_COLUMNS,
-    Row,
-)
+from app.store.rows import BEGINNING, PAGE, ROW_COLUMNS, LogRange, Row
 
-PAGE = 500
-"""Rows read at a time."""
 CONVERSATIONS = "kind IN ('message', 'aside')"
 """Rows of which a fold is made: the main conversation and those of subagents."""
 ConversationRow: TypeAlias = tuple[str | None, str, str | None]
@@ -22,21 +17,15 @@ async def read(
     database: Database,
     tenant_id: str,
     session_id: str,
+    span: LogRange = BEGINNING,
     *,
-    after: int = 0,
-    before: int | None = None,
     run_id: str | None = None,
     kind: str | None = None,
     types: Sequence[str] | None = None,
     thread: str | None = None,
-    limit: int = PAGE,
-    descending: bool = False,
 ) -> list[Row]:
-    """Give rows with `after < seq < before`, oldest first unless `descending`.
-
-    Those of one `thread`, asides among them; or all but asides.
-    """
-    order = "DESC" if descending else "ASC"
+    """Give rows of one `thread`, asides among them; or all but asides."""
+    order = "DESC" if span.is_descending else "ASC"
     rows = await database.raw.fetch(
         f"""SELECT {ROW_COLUMNS} FROM journal
             WHERE tenant_id = $1 AND session_id = $2 AND seq > $3
@@ -48,12 +37,12 @@ async def read(
             ORDER BY seq {order} LIMIT $8""",
         tenant_id,
         session_id,
-        after,
-        before,
+        span.after,
+        span.before,
         run_id,
         kind,
         list(types) if types else None,
-        limit,
+        span.limit,
         thread,
     )
     return [Row.of(row) for row in rows]

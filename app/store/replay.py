@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from app.store.engine import Database
-from app.store.journal import PAGE
-from app.store.rows import ROW_COLUMNS, Row
+from app.store.rows import PAGE, ROW_COLUMNS, Row
 
 PAGE_BYTES = 1_000_000
 """A page ends with the row that reaches it, so one large row still comes."""

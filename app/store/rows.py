@@ -1,7 +1,7 @@
 """Rows of a session's log: as they are read, and on their way in."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -45,6 +45,32 @@ class Row:
             kind == "aside",
         )
 
+
+PAGE = 500
+"""Rows read at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """Up to `limit` rows of a log with `after < seq < before`, oldest first unless it `is_descending`."""
+
+    after: int = 0
+    before: int | None = None
+    limit: int = PAGE
+    is_descending: bool = False
+
+    @property
+    def and_one(self) -> "LogRange":
+        """The same and one row more, which says that there are more."""
+        return replace(self, limit=self.limit + 1)
+
+    def page(self, rows: list[Row]) -> tuple[list[Row], bool]:
+        """Give a page of what `and_one` has found, and whether there is more."""
+        return rows[: self.limit], len(rows) > self.limit
+
+
+BEGINNING = LogRange()
+"""As much of a log as is read at a time, from its first row on."""
 
 ROW_COLUMNS = "seq, run_id, kind, type, body, at, parent_tool_use_id"
 

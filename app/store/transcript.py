@@ -2,26 +2,22 @@
 
 from app.store.active import active_part
 from app.store.engine import Database
-from app.store.rows import ROW_COLUMNS, Row
+from app.store.rows import ROW_COLUMNS, LogRange, Row
 
 
 async def read_active(
     database: Database,
     tenant_id: str,
     session_id: str,
-    *,
-    after: int,
-    before: int | None,
-    limit: int,
-    descending: bool,
+    span: LogRange,
 ) -> list[Row]:
-    """Give messages with `after < seq < before`, from the tail of the last compaction on.
+    """Give messages from the tail of the last compaction on.
 
     Its boundary and its summary come behind that tail, as they were written. Older summaries are
     left out: the last one has taken them in.
     """
     part = await active_part(database, tenant_id, session_id)
-    order = "DESC" if descending else "ASC"
+    order = "DESC" if span.is_descending else "ASC"
     rows = await database.raw.fetch(
         f"""SELECT {ROW_COLUMNS} FROM journal
             WHERE tenant_id = $1 AND session_id = $2 AND seq > $3
@@ -33,10 +29,10 @@ async def read_active(
             ORDER BY seq {order} LIMIT $7""",
         tenant_id,
         session_id,
-        after,
-        before,
+        span.after,
+        span.before,
         part.first,
         part.boundary,
-        limit,
+        span.limit,
     )
     return [Row.of(row) for row in rows]

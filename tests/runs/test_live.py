@@ -17,9 +17,8 @@ from app.store.append import append
 from app.store.bus import Bus, open_bus
 from app.store.claims import Claim
 from app.store.engine import Database
-from app.store.journal import PAGE
 from app.store.replay import PAGE_BYTES, read_page
-from app.store.rows import Row
+from app.store.rows import PAGE, Row
 from app.store.words import RowsWritten
 from tests.runs.pieces import Screen, parts_of
 from tests.store.proxy import Proxy

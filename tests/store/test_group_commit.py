@@ -19,6 +19,7 @@ from app.store.claims import Claim
 from app.store.engine import Database
 from app.store.group_commit import AT_ONCE, GroupCommit
 from app.store.leases import release, renew
+from app.store.rows import LogRange
 from tests.store.seeds import DYING, TENANT, A, B, begun, dice, last_batch, note, rows
 
 
@@ -128,7 +129,7 @@ async def test_batches_of_many_sessions_are_stored_as_each_would_be_alone(
     for claim, each in zip(together, stored, strict=True):
         assert each is not None
         lease = claim.lease
-        read = await journal.read(database, TENANT, lease.session_id, after=claim.last_seq)
+        read = await journal.read(database, TENANT, lease.session_id, LogRange(claim.last_seq))
         assert [(row.seq, row.body) for row in each.rows] == [(row.seq, row.body) for row in read]
 
 
@@ -144,7 +145,9 @@ async def test_a_lost_lease_among_them_writes_nothing_and_holds_up_nobody(
     stored = await append_many(database, writes([lost, held], batches))
     assert stored[0] is None
     assert stored[1] is not None
-    assert await journal.read(database, TENANT, lost.lease.session_id, after=lost.last_seq) == []
+    assert (
+        await journal.read(database, TENANT, lost.lease.session_id, LogRange(lost.last_seq)) == []
+    )
     assert await rows(database, "SELECT count(*) FROM ledger") == before
 
 
@@ -167,7 +170,9 @@ async def test_what_comes_while_others_are_under_way_goes_together(database: Dat
     got = await asyncio.gather(*tasks)
     assert pool.statements == AT_ONCE + 1
     for claim, stored in zip(claims, got, strict=True):
-        read = await journal.read(database, TENANT, claim.lease.session_id, after=claim.last_seq)
+        read = await journal.read(
+            database, TENANT, claim.lease.session_id, LogRange(claim.last_seq)
+        )
         assert [row.seq for row in stored] == [row.seq for row in read] == [claim.last_seq + 1]
 
 
@@ -193,7 +198,7 @@ async def test_two_batches_of_a_session_never_share_a_statement(database: Databa
     await pool.is_busy.wait()
     pool.gate.set()
     await asyncio.gather(*tasks)
-    read = await journal.read(database, TENANT, claim.lease.session_id, after=claim.last_seq)
+    read = await journal.read(database, TENANT, claim.lease.session_id, LogRange(claim.last_seq))
     assert [row.seq for row in read] == [claim.last_seq + 1, claim.last_seq + 2]
 
 
@@ -216,7 +221,7 @@ async def test_a_batch_that_is_refused_spoils_no_other(database: Database) -> No
     assert all(await asyncio.gather(*tasks))
     with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError)):
         await refused
-    assert await journal.read(database, TENANT, bad.lease.session_id, after=bad.last_seq) == []
+    assert await journal.read(database, TENANT, bad.lease.session_id, LogRange(bad.last_seq)) == []
 
 
 async def test_runs_that_end_keep_no_other_waiting(database: Database) -> None:

@@ -20,7 +20,7 @@ from app.store.claims import Claim
 from app.store.engine import Database
 from app.store.leases import release
 from app.store.ledger import spends
-from app.store.rows import Row
+from app.store.rows import BEGINNING, LogRange, Row
 from tests.store.seeds import (
     DYING,
     TENANT,
@@ -87,7 +87,7 @@ async def test_sixteen_writers_of_four_sessions_leave_no_hole_and_no_double(
             mine = [row for w in range(index, 16, 4) for row in written[w]]
             count = len(mine) + 2  # session.created and run.queued came first
             assert await seqs(database, session_id) == list(range(1, count + 1))
-            stored = await journal.read(database, TENANT, session_id, after=2)
+            stored = await journal.read(database, TENANT, session_id, LogRange(2))
             assert {row.seq: row.body for row in stored} == {row.seq: row.body for row in mine}
             (session,) = await rows(
                 database, "SELECT last_seq FROM sessions WHERE id = $1", session_id
@@ -108,7 +108,7 @@ async def test_a_batch_is_stored_in_order_with_its_events_around_it(database: Da
         (6, "last"),
     ]
     stored = await journal.read(
-        database, TENANT, claim.lease.session_id, after=2, run_id=claim.lease.run_id
+        database, TENANT, claim.lease.session_id, LogRange(2), run_id=claim.lease.run_id
     )
     assert [replace(row, at=None) for row in stored] == [replace(row, at=None) for row in given]
     assert [row.body.encode() for row in stored[1:3]] == [entry.body for entry in batch.entries]
@@ -163,7 +163,7 @@ async def test_the_end_of_a_run_is_one_transaction(database: Database) -> None:
     (run,), (session,) = await rows(database, state), await rows(database, holder)
     assert run == {"status": "finished", "result_subtype": "success", "last_seq": 3}
     assert session == {"owner": None, "lease_expires_at": None}
-    (result,) = await journal.read(database, TENANT, claim.lease.session_id, after=2)
+    (result,) = await journal.read(database, TENANT, claim.lease.session_id, LogRange(2))
     assert (result.type, result.body.encode()) == ("result", batch.entries[0].body)
 
 
@@ -343,16 +343,16 @@ async def test_pages_are_cut_by_seq_run_kind_and_type(database: Database) -> Non
     claim = await begun(database)
     await append(database, claim.lease, Batch(tuple(note(claim) for _ in range(5))))
 
-    async def read(**filters: Any) -> list[int]:
-        found = await journal.read(database, TENANT, claim.lease.session_id, **filters)
+    async def read(span: LogRange = BEGINNING, **filters: Any) -> list[int]:
+        found = await journal.read(database, TENANT, claim.lease.session_id, span, **filters)
         return [row.seq for row in found]
 
     assert await read() == [1, 2, 3, 4, 5, 6, 7]
-    assert await read(after=3, before=6) == [4, 5]
-    assert await read(descending=True, limit=2) == [7, 6]
+    assert await read(LogRange(3, 6)) == [4, 5]
+    assert await read(LogRange(limit=2, is_descending=True)) == [7, 6]
     assert await read(kind="service") == [1, 2]
     assert await read(types=["run.queued"]) == [2]
-    assert await read(run_id=claim.lease.run_id, limit=2) == [2, 3]
+    assert await read(LogRange(limit=2), run_id=claim.lease.run_id) == [2, 3]
     other = await journal.read(database, "another-tenant", claim.lease.session_id)
     assert other == []
 

@@ -24,7 +24,7 @@ from app.api.params import (
 from app.api.schemas.log import EventPage, MessagePage
 from app.api.schemas.tasks import TaskList
 from app.api.streaming import StreamResponse, Subject
-from app.runs.live import Row
+from app.runs.listing import LogRange, Row
 
 router = APIRouter(tags=["sessions"], route_class=StrictRoute)
 
@@ -57,10 +57,7 @@ async def events(
         return await service.queries.rows(
             caller.tenant_id,
             session_id,
-            after=after,
-            before=before,
-            limit=limit,
-            is_descending=order == "desc",
+            LogRange(after, before, limit, is_descending=order == "desc"),
             run_id=run_id,
             types=types,
             thread=parent_tool_use_id,
@@ -103,22 +100,12 @@ async def messages(
 
     `view=active` leaves out what compactions took away from the model, and what subagents did.
     """
-    queries, descending = service.queries, order == "desc"
-    key = (caller.tenant_id, session_id)
+    queries, key = service.queries, (caller.tenant_id, session_id)
+    span = LogRange(after, before, limit, is_descending=order == "desc")
     rows, has_more = await (
-        queries.active_messages(
-            *key, after=after, before=before, limit=limit, is_descending=descending
-        )
+        queries.active_messages(*key, span)
         if view == "active" and parent_tool_use_id is None
-        else queries.rows(
-            *key,
-            after=after,
-            before=before,
-            limit=limit,
-            is_descending=descending,
-            kind="message",
-            thread=parent_tool_use_id,
-        )
+        else queries.rows(*key, span, kind="message", thread=parent_tool_use_id)
     )
     return message_page([row.body for row in rows], rows, has_more=has_more)
 

@@ -8,6 +8,7 @@ from app.api.entries import message_page
 from app.api.params import LogLimit, Order, Seq
 from app.api.schemas.log import MessagePage
 from app.api.schemas.subagents import Subagent, SubagentPage
+from app.runs.listing import LogRange
 
 router = APIRouter(tags=["sessions"], route_class=StrictRoute)
 
@@ -59,9 +60,6 @@ async def subagent_messages(
         caller.tenant_id,
         session_id,
         tool_use_id,
-        after=after,
-        before=before,
-        limit=limit,
-        is_descending=order == "desc",
+        LogRange(after, before, limit, is_descending=order == "desc"),
     )
     return message_page([row.body for row in rows], rows, has_more=has_more)
