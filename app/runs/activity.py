@@ -3,7 +3,7 @@
 What is under way at a stop is the receipt that a cancel gives.
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,6 +20,7 @@ from app.domain.permissions import Scene
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
 from app.permissions.decision import Allow, Verdict
 from app.runs.ownership import Ownership
+from app.runs.passing import PassingToolbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,19 +110,9 @@ class _WatchedHooks:
 
 
 @dataclass(frozen=True, slots=True)
-class _WatchedToolbox:
-    tools: Toolbox
+class _WatchedToolbox(PassingToolbox):
     ownership: Ownership
     activity: Activity
-
-    def specs(self) -> Sequence[ToolSpec]:
-        return self.tools.specs()
-
-    def spec(self, name: str) -> ToolSpec | None:
-        return self.tools.spec(name)
-
-    def invalid(self, call: ToolCall) -> ToolResult | None:
-        return self.tools.invalid(call)
 
     async def call(self, call: ToolCall, memory: ToolMemory) -> ToolResult:
         await self.ownership.check()

@@ -1,12 +1,12 @@
 """Tools whose workspace is made at the first call: a run that calls none leaves no folder."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from app.agent.tool_effects import Toolbox
-from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
+from app.domain.tools import ToolCall, ToolMemory, ToolResult
 from app.errors import WorkspaceUnavailable
+from app.runs.passing import PassingToolbox
 
 
 @dataclass(slots=True)
@@ -28,20 +28,10 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedToolbox:
+class PreparedToolbox(PassingToolbox):
     """Prepares, then passes on."""
 
-    tools: Toolbox
     prepared: Prepared
-
-    def specs(self) -> Sequence[ToolSpec]:
-        return self.tools.specs()
-
-    def spec(self, name: str) -> ToolSpec | None:
-        return self.tools.spec(name)
-
-    def invalid(self, call: ToolCall) -> ToolResult | None:
-        return self.tools.invalid(call)
 
     async def call(self, call: ToolCall, memory: ToolMemory) -> ToolResult:
         try:

@@ -1,31 +1,21 @@
 """The toolbox, watched for calls that take long: readers hear that they still run."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from app.agent.tool_effects import Toolbox
-from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
+from app.domain.tools import ToolCall, ToolMemory, ToolResult
+from app.runs.passing import PassingToolbox
 from app.runs.previews import LivePreviews
 
 
 @dataclass(frozen=True, slots=True)
-class ToldToolbox:
+class ToldToolbox(PassingToolbox):
     """Tells of each call again and again while it runs."""
 
-    tools: Toolbox
     previews: LivePreviews
     every_s: float
-
-    def specs(self) -> Sequence[ToolSpec]:
-        return self.tools.specs()
-
-    def spec(self, name: str) -> ToolSpec | None:
-        return self.tools.spec(name)
-
-    def invalid(self, call: ToolCall) -> ToolResult | None:
-        return self.tools.invalid(call)
 
     async def call(self, call: ToolCall, memory: ToolMemory) -> ToolResult:
         with self._telling(call):
