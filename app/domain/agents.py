@@ -3,10 +3,9 @@
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic.alias_generators import to_camel
-from pydantic_core import PydanticCustomError
 
 from app.domain.mcp_options import ServerName
+from app.domain.option_names import own_name, sdk_names, unsupported
 from app.domain.permissions import PermissionMode
 from app.domain.skills import SkillName
 from app.domain.thinking import Effort
@@ -63,23 +62,13 @@ class AgentDefinition(BaseModel):
             return value
         kept: dict[str, object] = {}
         for key, given in value.items():
-            name = _CAMEL.get(str(key), str(key))
-            if name in kept:
-                raise PydanticCustomError(
-                    "duplicate_option", "{name} is given twice", {"name": name}
-                )
+            name = own_name(key, _OWN_NAMES, kept)
             if name in _LATER:
                 if given:
-                    raise PydanticCustomError(
-                        "unsupported_option",
-                        "{reason}",
-                        {"reason": f"{key!r} of an agent is not supported"},
-                    )
+                    raise unsupported(f"{key!r} of an agent is not supported")
             elif name == "mcp_servers" and _has_servers(given):
-                raise PydanticCustomError(
-                    "unsupported_option",
-                    "{reason}",
-                    {"reason": f"{key!r} of an agent names servers of the run's mcp_servers alone"},
+                raise unsupported(
+                    f"{key!r} of an agent names servers of the run's mcp_servers alone"
                 )
             elif given is not None or name not in cls.model_fields:
                 kept[name] = given
@@ -93,7 +82,7 @@ def _has_servers(given: object) -> bool:
     return isinstance(given, dict)
 
 
-_CAMEL = {to_camel(name): name for name in (*AgentDefinition.model_fields, *_LATER)}
+_OWN_NAMES = sdk_names((*AgentDefinition.model_fields, *_LATER))
 
 
 class AgentInput(BaseModel):

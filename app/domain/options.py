@@ -14,7 +14,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from app.domain.actions import ActionRules
@@ -22,6 +21,7 @@ from app.domain.agents import AgentDefinition, AgentName
 from app.domain.client_tools import ClientTool, shown_tools, stored_tools, taken_schema
 from app.domain.hook_options import HttpHook
 from app.domain.mcp_options import McpServers, shown_servers, unmasked
+from app.domain.option_names import own_name, sdk_names, unsupported
 from app.domain.permissions import PermissionMode
 from app.domain.skills import SkillName
 from app.domain.thinking import LEAST_BUDGET_TOKENS, Effort, TaskBudget, Thinking
@@ -64,11 +64,6 @@ So a caller can send a dump of its whole options object; anything else is refuse
 MAX_HOOKS = 50
 
 
-def _unsupported(message: str, option: str | None = None) -> PydanticCustomError:
-    context = {"reason": message} if option is None else {"reason": message, "option": option}
-    return PydanticCustomError("unsupported_option", "{reason}", context)
-
-
 def _distinct(tools: list[ClientTool]) -> list[ClientTool]:
     if len({tool.name for tool in tools}) < len(tools):
         raise ValueError("each tool needs a name of its own")
@@ -97,7 +92,7 @@ def _http_hooks(given: object) -> object:
     """Take the SDK's empty mapping as no hooks; callbacks cannot be called over HTTP."""
     if isinstance(given, dict):
         if given:
-            raise _unsupported(
+            raise unsupported(
                 "callbacks are not supported in the option 'hooks': give a list of HTTP hooks",
                 "hooks",
             )
@@ -227,14 +222,10 @@ class AgentOptions(BaseModel):
             return value
         kept: dict[str, object] = {}
         for key, given in value.items():
-            name = _CAMEL.get(str(key), str(key))
-            if name in kept:
-                raise PydanticCustomError(
-                    "duplicate_option", "the option {name} is given twice", {"name": name}
-                )
+            name = own_name(key, _OWN_NAMES, kept)
             if name in UNSUPPORTED_DEFAULTS:
                 if given is not None and given != UNSUPPORTED_DEFAULTS[name]:
-                    raise _unsupported(f"the option {key!r} is not supported", str(key))
+                    raise unsupported(f"the option {key!r} is not supported", str(key))
             elif given is not None or name not in cls.model_fields:
                 kept[name] = given
         if (tokens := kept.pop("max_thinking_tokens", None)) is not None:
@@ -283,10 +274,7 @@ def shown_options(stored: Mapping[str, Any]) -> dict[str, Any]:
     return shown
 
 
-_CAMEL = {
-    to_camel(name): name
-    for name in (*AgentOptions.model_fields, *UNSUPPORTED_DEFAULTS, "max_thinking_tokens")
-}
+_OWN_NAMES = sdk_names((*AgentOptions.model_fields, *UNSUPPORTED_DEFAULTS, "max_thinking_tokens"))
 
 
 def stored_budget(value: object) -> Decimal | None:
