@@ -21,11 +21,18 @@ _SHARE = 4
 
 
 class Connections:
-    """Asks like an asyncpg pool, and raises what one raises."""
+    """Asks like an asyncpg pool, and raises what one raises.
 
-    def __init__(self, pool: "asyncpg.Pool[asyncpg.Record]", size: int) -> None:
-        """Take over a pool of so many connections, and its end."""
+    Where none is free in time it raises `TimeoutError`: while the database hangs, those who wait would
+    else get one after the other what does not answer either.
+    """
+
+    def __init__(
+        self, pool: "asyncpg.Pool[asyncpg.Record]", size: int, *, wait_s: float = 10.0
+    ) -> None:
+        """Take over a pool of so many connections, and its end; nobody waits longer for one."""
         self._pool = pool
+        self._wait_s = wait_s
         self._at_hand: list[_Connection] = []
         self._most = size // _SHARE
         self._waiting = 0
@@ -78,7 +85,8 @@ class Connections:
             await self._pool.release(connection)
         self._waiting += 1
         try:
-            return await self._pool.acquire()
+            async with asyncio.timeout(self._wait_s):
+                return await self._pool.acquire()
         finally:
             self._waiting -= 1
 

@@ -7,6 +7,7 @@ import asyncpg
 import pytest
 
 from app.store.connections import Connections
+from app.store.engine import plain_dsn
 from tests.store.proxy import Proxy
 from tests.store.seeds import opened
 
@@ -90,3 +91,23 @@ async def test_connections_that_the_server_ended_at_hand_cost_nobody_a_failure(
         for _ in range(3):
             assert await raw.fetchval(PID) not in pids
         assert raw.in_use == 0
+
+
+async def test_nobody_waits_for_ever_for_a_connection_and_none_is_lost_by_waiting(
+    database_url: str,
+) -> None:
+    pool = await asyncpg.create_pool(plain_dsn(database_url), min_size=1, max_size=2)
+    raw = Connections(pool, 2, wait_s=0.05)
+    async with AsyncExitStack() as stack:
+        for _ in range(2):
+            await stack.enter_async_context(raw.acquire())
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                await raw.fetchval(PID)
+        with pytest.raises(TimeoutError):
+            await stack.enter_async_context(raw.acquire())
+    assert raw.in_use == 0
+    async with AsyncExitStack() as stack:
+        both = [await stack.enter_async_context(raw.acquire()) for _ in range(2)]
+        assert len({await one.fetchval(PID) for one in both}) == 2
+    await raw.close(5)
