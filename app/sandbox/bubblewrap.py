@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from app.errors import ToolFailed
 from app.sandbox.dirs import let_owner_in
-from app.sandbox.driver import Channel, Finished, Limits, SessionDirs, Spool
-from app.sandbox.process import Child, Spawn, memory_file, readable, run_to_end
+from app.sandbox.driver import Channel, Finished, Limits, Sandbox, SessionDirs, Spool
+from app.sandbox.process import Child, Spawn, memory_file, readable
 from app.sandbox.programs import Programs
 from app.sandbox.seccomp import seccomp_filter
 from app.sandbox.walls import ETC, SCRIPT, Descriptors, bwrap_arguments, limited
@@ -34,7 +34,7 @@ class SandboxNotStarted(ToolFailed):
 
 
 @dataclass(frozen=True, slots=True)
-class BubblewrapSandbox:
+class BubblewrapSandbox(Sandbox):
     """The sandbox of one session."""
 
     dirs: SessionDirs
@@ -47,18 +47,6 @@ class BubblewrapSandbox:
     def __post_init__(self) -> None:
         if os.geteuid() == 0 and not self.uid:
             raise ValueError("a service that runs as root must drop to another uid")
-
-    async def exec(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: str,
-        limits: Limits,
-        script: bytes | None = None,
-        merge_stderr: bool = True,
-    ) -> Finished:
-        child = self.start(argv, cwd=cwd, limits=limits, script=script, merge_stderr=merge_stderr)
-        return await run_to_end(child, limits.wall_s)
 
     def start(
         self,

@@ -1,9 +1,12 @@
 """The sandbox protocol: run one command behind walls."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
+
+from app.errors import ToolFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,8 @@ class Sandbox(Protocol):
     ) -> Command:
         """Start a command. Who calls this keeps the time; `limits.wall_s` is a last bound.
 
-        With a `channel` its output is what it prints to stderr. Only on the event loop's own thread: a sandbox dies with the thread that started it.
+        With a `channel` its output is what it prints to stderr. Only on the event loop's own
+        thread: a sandbox dies with the thread that started it.
         """
         ...
 
@@ -145,4 +149,17 @@ class Sandbox(Protocol):
         `cwd` and paths are in the agent's view (`/workspace/…`). `script`, if given, is put
         into a file whose path is appended to `argv` (an argument is limited to 128 kB).
         """
-        ...
+        child = self.start(argv, cwd=cwd, limits=limits, script=script, merge_stderr=merge_stderr)
+        return await run_to_end(child, limits.wall_s)
+
+
+async def run_to_end(command: Command, wall_s: float) -> Finished:
+    """Wait for the command at most `wall_s`; when this returns or raises its tree is gone."""
+    has_ended = False
+    try:
+        has_ended = await command.ended(wall_s)
+    except BaseException:
+        with suppress(ToolFailed):
+            await command.finish()
+        raise
+    return await command.finish(timed_out=not has_ended)

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.errors import ToolFailed
-from app.sandbox.driver import Command, Finished, Limits, Spool
+from app.sandbox.driver import Finished, Limits, Spool
 from app.sandbox.output import Drain
 from app.sandbox.programs import SYSTEM_PATH
 
@@ -155,18 +154,6 @@ class Child:
             stderr=self._err.kept.kept()[0] if self._err else b"",
             is_spooled=self._out.is_spooled,
         )
-
-
-async def run_to_end(command: Command, wall_s: float) -> Finished:
-    """Wait for the command at most `wall_s`; when this returns or raises its tree is gone."""
-    has_ended = False
-    try:
-        has_ended = await command.ended(wall_s)
-    except BaseException:
-        with suppress(ToolFailed):
-            await command.finish()
-        raise
-    return await command.finish(timed_out=not has_ended)
 
 
 async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:

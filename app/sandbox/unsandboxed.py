@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.errors import ToolFailed
-from app.sandbox.driver import Channel, Finished, Limits, SessionDirs, Spool
-from app.sandbox.process import Child, Spawn, memory_file, run_to_end
+from app.sandbox.driver import Channel, Limits, Sandbox, SessionDirs, Spool
+from app.sandbox.process import Child, Spawn, memory_file
 from app.sandbox.programs import SYSTEM_PATH, Programs
 from app.sandbox.walls import limited
 
@@ -26,7 +26,7 @@ _LOOK_AGAIN_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Unsandboxed:
+class Unsandboxed(Sandbox):
     """The driver of one session. Here the agent's paths are the host's."""
 
     dirs: SessionDirs
@@ -35,18 +35,6 @@ class Unsandboxed:
     """Whom commands run as; None: as the service."""
     gid: int | None = None
     """Their only group; None: the number of the uid."""
-
-    async def exec(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: str,
-        limits: Limits,
-        script: bytes | None = None,
-        merge_stderr: bool = True,
-    ) -> Finished:
-        child = self.start(argv, cwd=cwd, limits=limits, script=script, merge_stderr=merge_stderr)
-        return await run_to_end(child, limits.wall_s)
 
     def start(
         self,

@@ -17,8 +17,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from app.errors import ToolFailed
-from app.sandbox.driver import Limits
-from app.sandbox.process import Child, Spawn, run_to_end
+from app.sandbox.driver import Limits, run_to_end
+from app.sandbox.process import Child, Spawn
 from app.tools.decoding.answer import Answer
 from app.tools.open_file import OpenFile
 
