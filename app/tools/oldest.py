@@ -31,6 +31,8 @@ _MOST_LOOKED_AT = 20_000
 """Names that the survey reads at most."""
 _MOST_LISTED = 1000
 """A folder with more is one part, not parted further."""
+_MOST_LISTED_CHARS = 200_000
+"""Nor is one whose entries' paths are longer than that together: a command line holds 2 MB."""
 _PARTS = 32
 """Enough for a fair share each, when some are far larger than others."""
 _MOST_PROCESSES = 4
@@ -65,6 +67,12 @@ class _Look:
     """Those among the names."""
     times: list[int]
     """When files that match were changed, in ns."""
+
+    @property
+    def is_short(self) -> bool:
+        """Whether these are all names, and few enough to be told to a `find`."""
+        chars = sum(map(len, self.names))
+        return len(self.names) <= _MOST_LISTED and chars <= _MOST_LISTED_CHARS
 
 
 async def oldest(sandbox: Sandbox, root: int, cwd: str, pattern: str, wanted: int) -> Oldest | None:
@@ -110,7 +118,7 @@ def survey(root: int, name: str, wanted: int) -> Survey | None:
             looked_at += len(seen.names)
             times += seen.times
             queue += seen.folders
-            if path in starts and len(starts) < _PARTS and len(seen.names) <= _MOST_LISTED:
+            if path in starts and len(starts) < _PARTS and seen.is_short:
                 starts = (starts - {path}).union(seen.names)
     if len(times) < max(_SAMPLE, wanted):
         return None

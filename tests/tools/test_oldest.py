@@ -134,6 +134,27 @@ def test_a_survey_covers_the_tree_and_names_no_moment_too_early(tree: int, grown
     assert len([path for path in early if path.name.endswith(".txt")]) >= WANTED
 
 
+async def test_paths_that_no_command_line_holds_are_not_told_to_find(desk: Desk) -> None:
+    folder = os.open(desk.dirs.ws, os.O_RDONLY)
+    for _ in range(15):
+        os.mkdir("d" * 250, dir_fd=folder)
+        below = os.open("d" * 250, os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = below
+    for number in range(1000):
+        os.close(os.open(f"{number}".ljust(200, "n"), os.O_CREAT, dir_fd=folder))
+    os.close(folder)
+    root = desk.workspace.open_folder("/workspace")
+    try:
+        known = survey(root, "*", WANTED)
+    finally:
+        os.close(root)
+    assert known is not None
+    assert sum(map(len, known.starts)) < 100_000
+    listed = await desk.call("Glob", pattern="**")
+    assert listed.structured["totalMatches"] == 1000
+
+
 @dataclass(frozen=True)
 class Answering:
     """A sandbox in which every command ends in one way."""
