@@ -15,11 +15,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import translate
+from functools import partial
 from heapq import nsmallest
 from itertools import islice
 
 from app.sandbox.driver import Finished, Sandbox
 from app.tools.beneath import open_beneath
+from app.tools.open_file import in_thread
 from app.tools.ripgrep import LIMITS, check_time
 
 _SIMPLE = re.compile(r"(?:\*\*/)*([\w.*+,@%=~-]*)", re.ASCII)
@@ -82,8 +84,10 @@ async def oldest(sandbox: Sandbox, root: int, cwd: str, pattern: str, wanted: in
     takes too long.
     """
     name = simple_name(pattern)
-    known = None if name is None else await asyncio.to_thread(survey, root, name, wanted)
-    if name is None or known is None:
+    if name is None:
+        return None
+    known = await in_thread(partial(survey, root, name, wanted))
+    if known is None:
         return None
     ends = await _read_all(sandbox, cwd, name, known)
     for end in ends:

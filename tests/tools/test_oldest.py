@@ -1,6 +1,8 @@
 """The oldest files of large trees: what several `find` say is what ripgrep says."""
 
+import asyncio
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,6 +155,28 @@ async def test_paths_that_no_command_line_holds_are_not_told_to_find(desk: Desk)
     assert sum(map(len, known.starts)) < 100_000
     listed = await desk.call("Glob", pattern="**")
     assert listed.structured["totalMatches"] == 1000
+
+
+async def test_a_cancelled_search_keeps_its_folder_until_the_survey_has_ended(
+    grown: Desk, tree: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, go_on = threading.Event(), threading.Event()
+    listing = os.scandir
+
+    def slow(folder: int) -> object:
+        started.set()
+        assert go_on.wait(10)
+        return listing(folder)
+
+    monkeypatch.setattr(os, "scandir", slow)
+    search = asyncio.create_task(oldest(grown.sandbox, tree, "/workspace", "**", WANTED))
+    assert await asyncio.to_thread(started.wait, 10)
+    search.cancel()
+    done, _ = await asyncio.wait([search], timeout=0.05)
+    go_on.set()
+    assert not done, "the caller closes the descriptor that the thread still uses"
+    with pytest.raises(asyncio.CancelledError):
+        await search
 
 
 @dataclass(frozen=True)
