@@ -122,6 +122,21 @@ async def driven(at: Side, claim: Claim, epoch: int = 0) -> AsyncIterator[LivePr
         yield previews
 
 
+@asynccontextmanager
+async def relayed(
+    database: Database, claim: Claim
+) -> AsyncIterator[tuple[Side, Side, LivePreviews, Screen]]:
+    """A run that one host drives, and a reader on another, which has asked for its previews."""
+    async with (
+        side(database, "a") as a,
+        side(database, "b") as b,
+        driven(a, claim) as previews,
+        reading(b, claim) as there,
+    ):
+        await carry(a, b)
+        yield a, b, previews, there
+
+
 def said(payloads: list[str]) -> list[PreviewPart]:
     words = [word for payload in payloads for word in unpack("nobody", payload)]
     return [word for word in words if isinstance(word, PreviewPart)]
@@ -216,13 +231,7 @@ async def test_a_reader_elsewhere_gets_pieces_before_the_message_is_complete(
     database: Database,
 ) -> None:
     claim = await begun(database)
-    async with (
-        side(database, "a") as a,
-        side(database, "b") as b,
-        driven(a, claim) as previews,
-        reading(b, claim) as there,
-    ):
-        await carry(a, b)
+    async with relayed(database, claim) as (a, b, previews, there):
         start, begun_block, *rest = parts_of("msg_1", [["Hello", ", ", "world", FACE]])
         for part in (start, begun_block, *rest[:3]):
             previews.publish(part)
@@ -239,13 +248,7 @@ async def test_a_reader_elsewhere_gets_pieces_before_the_message_is_complete(
 
 async def test_deltas_are_joined_on_the_way(database: Database) -> None:
     claim = await begun(database)
-    async with (
-        side(database, "a") as a,
-        side(database, "b") as b,
-        driven(a, claim) as previews,
-        reading(b, claim) as there,
-    ):
-        await carry(a, b)
+    async with relayed(database, claim) as (a, b, previews, there):
         publish(previews, "msg_1", [[f"{n} " for n in range(500)]])
         previews.complete()
         await carry(a, b)
@@ -312,13 +315,7 @@ async def test_a_lost_part_ends_the_message_for_its_readers_and_the_next_one_is_
 ) -> None:
     claim = await begun(database)
     parts = parts_of("msg_1", [["one ", "two ", "three"]])
-    async with (
-        side(database, "a") as a,
-        side(database, "b") as b,
-        driven(a, claim) as previews,
-        reading(b, claim) as there,
-    ):
-        await carry(a, b)
+    async with relayed(database, claim) as (a, b, previews, there):
         for part in parts[:3]:
             previews.publish(part)
         await carry(a, b)
@@ -369,13 +366,7 @@ async def test_a_message_that_is_too_much_for_the_budget_is_cut_off_and_no_row_w
 
 async def test_interest_that_is_not_repeated_runs_out(database: Database) -> None:
     claim = await begun(database)
-    async with (
-        side(database, "a") as a,
-        side(database, "b") as b,
-        driven(a, claim) as previews,
-        reading(b, claim),
-    ):
-        await carry(a, b)
+    async with relayed(database, claim) as (a, _, previews, _):
         key = (TENANT, claim.lease.session_id)
         assert key in a.hub.relayed
         a.relay._outgoing[key][0].until_s = 0
@@ -448,13 +439,7 @@ async def test_a_void_message_is_told_as_such_and_is_in_no_snapshot(database: Da
 
 async def test_a_message_whose_rows_are_there_is_in_no_snapshot(database: Database) -> None:
     claim = await begun(database)
-    async with (
-        side(database, "a") as a,
-        side(database, "b") as b,
-        driven(a, claim) as previews,
-        reading(b, claim),
-    ):
-        await carry(a, b)
+    async with relayed(database, claim) as (a, b, previews, _):
         for part in parts_of("msg_1", [["whole"]])[:3]:
             previews.publish(part)
         await carry(a, b)
@@ -470,13 +455,7 @@ async def test_a_message_whose_rows_are_there_is_in_no_snapshot(database: Databa
 async def test_pieces_that_come_after_their_rows_are_passed_over(database: Database) -> None:
     claim = await begun(database)
     parts = parts_of("msg_1", [["one ", "two"]])
-    async with (
-        side(database, "a") as a,
-        side(database, "b") as b,
-        driven(a, claim) as previews,
-        reading(b, claim) as there,
-    ):
-        await carry(a, b)
+    async with relayed(database, claim) as (a, b, previews, there):
         for part in parts[:3]:
             previews.publish(part)
         await carry(a, b)
@@ -499,13 +478,7 @@ async def test_pieces_that_come_after_their_rows_are_passed_over(database: Datab
 async def test_rows_that_come_late_take_nothing_from_the_next_message(database: Database) -> None:
     claim = await begun(database)
     parts = parts_of("msg_2", [["one ", "two"]])
-    async with (
-        side(database, "a") as a,
-        side(database, "b") as b,
-        driven(a, claim) as previews,
-        reading(b, claim) as there,
-    ):
-        await carry(a, b)
+    async with relayed(database, claim) as (a, b, previews, there):
         for part in parts[:3]:
             previews.publish(part)
         await carry(a, b)
@@ -527,13 +500,7 @@ async def test_rows_that_come_late_take_nothing_from_the_next_message(database: 
 async def test_a_host_that_lost_its_listener_asks_anew(database: Database) -> None:
     claim = await begun(database)
     parts = parts_of("msg_1", [["one ", "two"]])
-    async with (
-        side(database, "a") as a,
-        side(database, "b") as b,
-        driven(a, claim) as previews,
-        reading(b, claim) as there,
-    ):
-        await carry(a, b)
+    async with relayed(database, claim) as (a, b, previews, there):
         for part in parts[:3]:
             previews.publish(part)
         await carry(a, b)

@@ -212,17 +212,21 @@ class BoundlessParts(BrokenParts):
         yield replace(effects(), model=BoundlessModel())
 
 
+async def attempt(database: Database, claim: Claim, parts: BrokenParts) -> None:
+    """Drive a run as its host would."""
+    hub = Hub(database, Bus(database, "host_1"), 1.0, 100)
+    host, appends = leases.Host("host_1", 30.0), GroupCommit(database)
+    yard = Yard(host, database, hub, parts, appends, 3, WaitingRules(), 8)
+    background = Background(Shells(), Crew(yard, claim.lease))
+    async with asyncio.timeout(10):
+        await Execution(claim, host, database, hub, parts, appends, 3, background).run()
+
+
 async def test_what_the_database_can_never_take_ends_the_run_instead_of_being_tried_for_ever(
     database: Database,
 ) -> None:
     claim = await begun(database)
-    hub = Hub(database, Bus(database, "host_1"), 1.0, 100)
-    async with asyncio.timeout(10):
-        host, appends = leases.Host("host_1", 30.0), GroupCommit(database)
-        yard = Yard(host, database, hub, BoundlessParts(), appends, 3, WaitingRules(), 8)
-        background = Background(Shells(), Crew(yard, claim.lease))
-        driven = Execution(claim, host, database, hub, yard.parts, appends, 3, background)
-        await driven.run()
+    await attempt(database, claim, BoundlessParts())
     (run,) = await rows(database, "SELECT status, end_reason FROM runs")
     assert run == {"status": "finished", "end_reason": "internal"}
 
@@ -232,7 +236,6 @@ async def test_a_run_that_no_attempt_can_read_or_open_is_given_up(
     database: Database, parts: BrokenParts
 ) -> None:
     claim = replace(await begun(database), is_new_session=False)
-    hub = Hub(database, Bus(database, "host_1"), 1.0, 100)
     if not isinstance(parts, ShutParts):
         await database.raw.execute(
             """WITH s AS (UPDATE sessions SET last_seq = last_seq + 1 RETURNING tenant_id, id, last_seq)
@@ -240,25 +243,10 @@ async def test_a_run_that_no_attempt_can_read_or_open_is_given_up(
                SELECT tenant_id, id, last_seq, $1, 'message', 'user', '{"type":"from elsewhere"}' FROM s""",
             claim.lease.run_id,
         )
-    yard = Yard(
-        leases.Host("host_1", 30.0),
-        database,
-        hub,
-        parts,
-        GroupCommit(database),
-        3,
-        WaitingRules(),
-        8,
-    )
-
-    async def attempt(claim: Claim) -> None:
-        background = Background(Shells(), Crew(yard, claim.lease))
-        driven = Execution(claim, yard.host, database, hub, parts, yard.appends, 3, background)
-        await driven.run()
-
     with pytest.raises(Exception, match=r"elsewhere|shut"):
-        await attempt(claim)
-    await attempt(replace(claim, attempt=4, stalled_attempts=3, was_lost=True))
+        await attempt(database, claim, parts)
+    lost = replace(claim, attempt=4, stalled_attempts=3, was_lost=True)
+    await attempt(database, lost, parts)
     (run,) = await rows(database, "SELECT status, end_reason FROM runs")
     assert run == {"status": "finished", "end_reason": "worker_lost"}
     (ended,) = await rows(database, "SELECT count(*) AS n FROM journal WHERE type = 'result'")
@@ -269,13 +257,7 @@ async def test_a_failure_that_is_no_outage_ends_the_run_once_instead_of_repeatin
     database: Database,
 ) -> None:
     claim = await begun(database)
-    hub = Hub(database, Bus(database, "host_1"), 1.0, 100)
-    async with asyncio.timeout(10):
-        host, appends = leases.Host("host_1", 30.0), GroupCommit(database)
-        yard = Yard(host, database, hub, BrokenParts(), appends, 3, WaitingRules(), 8)
-        background = Background(Shells(), Crew(yard, claim.lease))
-        driven = Execution(claim, host, database, hub, yard.parts, appends, 3, background)
-        await driven.run()
+    await attempt(database, claim, BrokenParts())
     (run,) = await rows(database, "SELECT status, end_reason FROM runs")
     assert run == {"status": "finished", "end_reason": "internal"}
     kinds = [row["type"] for row in await rows(database, "SELECT type FROM journal ORDER BY seq")]
