@@ -1,11 +1,19 @@
 """What the text of a shell command says about its result. A look, not a parser."""
 
 import re
-import shlex
 
 _QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
 _REDIRECTION = re.compile(r"\d*(?:>>|>\||<<<|&>|[<>]&?)\s*[^\s;&|()<>]*")
 _OPERATOR = re.compile(r"(&&|\|\||\|&|[;\n&|()])")
+_TOKEN = re.compile(
+    r"(?<![^\s;&|()])#[^\n]*|(?P<end>[;&|()\n]++)|[<>]++"
+    r"|(?P<word>(?:[^\s;&|()<>'\"\\]++|'[^']*+'|\"(?:\\.|[^\"\\])*+\"|\\.)++)",
+    re.DOTALL,
+)
+"""Takes time in proportion to the text."""
+_LOOKED_AT_CHARS = 100_000
+"""A longer command is looked at by nobody: hosts have other runs to serve meanwhile."""
+_QUOTING = re.compile(r"'([^']*)'|\"((?:\\.|[^\"\\])*)\"|\\\n|\\(.)", re.DOTALL)
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _PLAIN_CAT = re.compile(r"\s*cat\s+(?:--\s+)?(?:'([^'\n]+)'|\"([^\"$`\\\n]+)\"|([\w./@%+,:-]+))\s*")
 
@@ -43,18 +51,27 @@ def printed_file(command: str) -> str | None:
 
 def removed_folders(command: str) -> list[str]:
     """Give what the command's `rm -r…` calls name, as it is written there."""
-    try:
-        words = list(shlex.shlex(command, posix=True, punctuation_chars=True))
-    except ValueError:  # a quote without its end: bash says so itself
-        return []
     found: list[str] = []
-    while "rm" in words:
-        words = words[words.index("rm") + 1 :]
-        end = next((at for at, word in enumerate(words) if set(word) <= set(";&|()\n")), len(words))
-        options = [word for word in words[:end] if word.startswith("-")]
-        if any(o == "--recursive" or (o[1:2] != "-" and "r" in o.lower()) for o in options):
-            found += [word for word in words[:end] if not word.startswith("-")]
+    if "rm" not in command or len(command) > _LOOKED_AT_CHARS:
+        return found
+    names: list[str] | None = None
+    is_recursive = False
+    for token in _TOKEN.finditer(f"{command}\n"):
+        if token["end"]:
+            found += names if names and is_recursive else ()
+            names, is_recursive = None, False
+        elif token["word"] and (word := _unquoted(token[0])):
+            if names is None:
+                names = [] if word == "rm" else None
+            elif not word.startswith("-"):
+                names.append(word)
+            else:
+                is_recursive |= word == "--recursive" or (word[1:2] != "-" and "r" in word.lower())
     return found
+
+
+def _unquoted(word: str) -> str:
+    return _QUOTING.sub(lambda part: "".join(text or "" for text in part.groups()), word)
 
 
 def _deciding_words(command: str) -> list[str]:
