@@ -2,12 +2,17 @@
 
 import asyncio
 import os
+import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
+
+from app.settings.settings import PLAIN_NAMES
+from tests.chaos.postgres import free_port
 
 ROOT = Path(__file__).parents[1]
 
@@ -35,11 +40,12 @@ async def test_what_the_image_builds_serves_and_is_healthy(
         "TREADLE_DATA_DIR": str(scratch / "image-data"),
         "TREADLE_AUTH__BOOTSTRAP_KEY": "k" * 32,
     }
+    port = free_port()  # the usual one may be a server's on this machine
     process = await asyncio.create_subprocess_exec(
-        built / "bin/treadle", "serve", "--port", "8700", env=environment, cwd="/"
+        built / "bin/treadle", "serve", "--port", str(port), env=environment, cwd="/"
     )
     try:
-        check = _health_check()
+        check = [word.replace(":8700/", f":{port}/") for word in _health_check()]
         async with asyncio.timeout(60):
             while True:
                 tried = await asyncio.create_subprocess_exec(
@@ -64,6 +70,18 @@ def test_the_image_runs_as_an_ordinary_user_with_a_command_that_exists(built: Pa
         [built / "bin" / words[0], words[1], "--help"], check=True, capture_output=True, text=True
     )
     assert all(option in shown.stdout for option in words if option.startswith("--"))
+
+
+def test_the_compose_file_hands_on_a_provider_and_the_readme_names_what_it_needs() -> None:
+    text = (ROOT / "docker-compose.yml").read_text()
+    services = yaml.safe_load(text)["services"]
+    for replica in ("replica-a", "replica-b"):
+        given = services[replica]["environment"]
+        provider = [name for name in PLAIN_NAMES if name.startswith("ANTHROPIC_")]
+        assert [given[name] for name in provider] == [f"${{{name}:-}}" for name in provider]
+    before, _, _ = (ROOT / "README.md").read_text().partition("make up\n")
+    for needed in re.findall(r"\$\{(\w+):\?", text):
+        assert f"`{needed}`" in before.rpartition("\n\n```sh\n")[0].rpartition("\n\n")[2]
 
 
 def _health_check() -> list[str]:
