@@ -2,6 +2,7 @@ import re
 from pathlib import Path
 
 from app import errors
+from app.api.problem_pages import MEANINGS
 from app.errors import RequestError
 
 DOCUMENT = (Path(__file__).parents[1] / "docs" / "errors.md").read_text()
@@ -26,6 +27,9 @@ def test_every_error_says_its_code_in_words_that_fit_an_address() -> None:
 
 def test_the_document_lists_exactly_the_errors_there_are() -> None:
     rows = [match for line in DOCUMENT.splitlines() if (match := ROW.match(line))]
-    listed = [(row["code"], int(row["status"]), row["again"] == "yes") for row in rows]
-    there = [(kind.code, kind.status, kind.retryable) for kind in kinds()]
+    listed = [(row["code"], int(row["status"]), row["again"], row["text"]) for row in rows]
+    there = [
+        (kind.code, kind.status, "yes" if kind.retryable else "no", MEANINGS[kind.code])
+        for kind in kinds()
+    ]
     assert sorted(listed) == sorted(there)

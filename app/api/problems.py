@@ -149,7 +149,7 @@ def install_problems(app: FastAPI) -> None:
         if not isinstance(error, HTTPException):
             raise error
         kind = _BY_STATUS.get(error.status_code, InvalidRequest)
-        detail = "There is no such path." if kind is NotFound else str(error.detail)
+        detail = _NO_PATH if kind is NotFound else str(error.detail)
         headers = {"Allow": _allowed(request)} if kind is MethodNotAllowed else {}
         return problem_response(request, kind(detail), headers)
 
@@ -161,6 +161,9 @@ def install_problems(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, http)
     for kind in GONE:
         app.add_exception_handler(kind, database_gone)
+
+
+_NO_PATH = "There is no such path. Those there are stand in /openapi.json, and readable at /docs."
 
 
 def _allowed(request: Request) -> str:

@@ -1,12 +1,14 @@
 """Every error is a problem: one form, one request id, one page that explains it."""
 
 import logging
+import re
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
 from app import errors
+from app.api.problem_pages import MEANINGS
 from app.errors import RequestError
 from tests.api.stage import RANDOM_RUN, Stage, open_stage, problem
 from tests.databases import fresh_database
@@ -25,7 +27,9 @@ CODES = sorted(
 )
 async def test_an_unknown_path_is_404(stage: Stage, path: str) -> None:
     body = problem(await stage.client.get(path), 404, "not_found")
-    assert body["detail"] == "There is no such path."
+    assert body["detail"].startswith("There is no such path. ")
+    for place in re.findall(r"/\S+(?<![.,])", body["detail"]):
+        assert (await stage.client.get(place)).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -54,6 +58,7 @@ async def test_the_type_of_a_problem_is_a_page(stage: Stage, code: str) -> None:
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
     assert f"code: {code}\n" in answer.text
+    assert MEANINGS[code] in answer.text
 
 
 @pytest.mark.parametrize("name", ["none", "RequestError", "__init__", "%20"])

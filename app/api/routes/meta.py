@@ -5,6 +5,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 
 from app import errors
 from app.api.deps import CallerDep, ServiceDep
+from app.api.problem_pages import page
 from app.api.schemas.meta import Meta
 from app.errors import NotFound, RequestError
 
@@ -48,7 +49,5 @@ async def problem(name: str) -> str:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
     for kind in kinds:
         if issubclass(kind, RequestError) and kind.code == code:
-            text = f"{kind.title}\n\ncode: {kind.code}\nstatus: {kind.status}\n"
-            text += f"retryable: {'yes' if kind.retryable else 'no'}\n"
-            return text
+            return page(kind)
     raise NotFound("There is no such problem.")
