@@ -11,6 +11,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainSerializer,
     field_validator,
     model_validator,
 )
@@ -175,7 +176,10 @@ class AgentOptions(BaseModel):
     `auto`: a small model answers in a person's place, where the service has one."""
     max_turns: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] | None = None
     """Rounds of tool use after which the run stops with `error_max_turns`."""
-    max_budget_usd: Annotated[Decimal, Field(gt=0, le=1_000_000)] | None = None
+    max_budget_usd: (
+        Annotated[Decimal, Field(gt=0, le=1_000_000), PlainSerializer("{:f}".format, str, "json")]
+        | None
+    ) = None
     """Spend of this run at which it stops with `error_max_budget_usd`."""
     effort: Effort | None = None
     """Depth of the model's work, thinking or not; not sent when unset."""

@@ -221,6 +221,16 @@ def test_options_survive_storage_with_only_what_was_set() -> None:
     assert options(max_turns=1).stored() == {"max_turns": 1}
 
 
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [("1e2", "100"), ("1E-20", "0.00000000000000000001"), (1e-7, "0.0000001"), ("5.00", "5.00")],
+)
+def test_a_budget_is_stored_as_plain_digits(given: str | float, stored: str) -> None:
+    kept = options(max_budget_usd=given)
+    assert kept.stored() == {"max_budget_usd": stored}
+    assert AgentOptions.model_validate(kept.stored()) == kept
+
+
 def test_a_schema_keeps_the_order_of_its_names_wherever_it_is_stored() -> None:
     schema = {"zeta": 1, "b": {"d": 1, "c": 2}, "aa": []}
     given = options(output_format={"type": "json_schema", "schema": schema})
