@@ -55,5 +55,7 @@ def set_up_logging(level: str, form: Literal["json", "text"]) -> None:
     logging.getLogger("uvicorn.access").disabled = True
     for chatty in ("uvicorn.error", "sse_starlette", "httpx", "alembic"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+    # It shows a traceback each time that the database is away, of which our own records tell.
+    logging.getLogger("asyncpg.pool").setLevel(logging.ERROR)
     # It tells at length of what strangers send; our own records say what came of it.
     logging.getLogger("mcp").setLevel(logging.CRITICAL)

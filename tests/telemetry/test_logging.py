@@ -81,6 +81,8 @@ from app.telemetry.logging import set_up_logging
 set_up_logging("INFO", {form!r})
 logging.getLogger("somebody.else").info("said %s", "so")
 logging.getLogger("somebody.else").debug("whispered")
+logging.getLogger("alembic.runtime.plugins").info("set up")
+logging.getLogger("asyncpg.pool").warning("still away")
 """
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
