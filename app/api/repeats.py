@@ -50,7 +50,9 @@ def response(answer: Answer, *, is_replay: bool = False) -> Response:
     headers = {REPLAYED: "true"} if is_replay else {}
     if answer.location is not None:
         headers["Location"] = answer.location
-    return Response(answer.body, answer.status, headers, "application/json")
+    return Response(
+        answer.body, answer.status, headers, "application/json" if answer.body else None
+    )
 
 
 async def _write(

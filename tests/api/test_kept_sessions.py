@@ -140,6 +140,7 @@ async def test_an_archived_session_can_be_read_and_forked_and_nothing_else(stage
         problem(refused, 409, "session_archived")
     assert (await stage.client.get(f"{path}/messages")).status_code == 200
     copy = await stage.client.post(f"{path}/fork")
+    assert copy.headers["location"] == f"/v1/sessions/{copy.json()['id']}"
     assert (copy.status_code, copy.json()["status"]) == (201, "idle")
     both = await changed(stage, run["session_id"], archived=False, title="again")
     assert (both["status"], both["title"], both["archived_at"]) == ("idle", "again", None)

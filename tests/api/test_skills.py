@@ -71,7 +71,10 @@ async def test_a_skill_is_put_listed_read_replaced_and_deleted(
     assert (await stranger.get("/v1/skills")).json() == {"data": []}
     for method in ("GET", "DELETE"):
         problem(await stranger.request(method, "/v1/skills/review"), 404, "not_found")
-    await remove_all(client)
+    gone = {"Idempotency-Key": "skill-gone"}
+    ended = [await client.delete("/v1/skills/review", headers=gone) for _ in range(2)]
+    assert [(answer.status_code, answer.content) for answer in ended] == [(204, b"")] * 2
+    assert ended[1].headers["idempotency-replayed"] == "true"
     problem(await client.get("/v1/skills/review"), 404, "not_found")
     problem(await client.delete("/v1/skills/review"), 404, "not_found")
 

@@ -1,6 +1,6 @@
 """Sessions: create, read, list, change, archive, prompt, fork, rewind."""
 
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from typing import Annotated
 
 import orjson
@@ -265,7 +265,7 @@ async def fork(
     wish = (body or ForkBody()).wish()
     return await write.answer(
         lambda once: service.sessions.fork(caller, session_id, wish, once=once),
-        lambda forked: _shown(forked, 201),
+        lambda forked: replace(_shown(forked, 201), location=f"/v1/sessions/{forked.id}"),
     )
 
 

@@ -82,10 +82,12 @@ async def get(name: str, service: ServiceDep, caller: CallerDep) -> SkillObject:
     operation_id="skill_delete",
     summary="Delete a skill",
 )
-async def delete(name: str, service: ServiceDep, caller: CallerDep) -> Response:
+async def delete(name: str, service: ServiceDep, caller: CallerDep, write: WriteDep) -> Response:
     """Remove a skill. Runs that are under way keep it."""
-    await service.skills.delete(caller.tenant_id, name)
-    return Response(status_code=204)
+    return await write.answer(
+        lambda once: service.skills.delete(caller.tenant_id, name, once=once),
+        lambda _: Answer(204, ""),
+    )
 
 
 async def _bundle(request: Request, name: str | None) -> Bundle:
