@@ -22,6 +22,7 @@ from app.domain.skills import SKILL_TOOL
 from app.domain.subagent_stats import Refusal, Wish
 from app.domain.tools import Fork, ToolCall, ToolFacts, ToolMemory, ToolSpec
 from app.domain.usage import Usage
+from app.permissions.rules import covers_name
 
 BUDGET_TEXT = "Budget limit reached"
 _NOT_FOR_AGENTS = frozenset(
@@ -191,7 +192,7 @@ def _tools(definition: AgentDefinition, effects: Effects, *, may_launch: bool) -
     return [
         spec.name
         for spec in offered
-        if spec.name not in refused and _is_wanted(spec, wanted, definition.mcp_servers)
+        if not _are_about(refused, spec) and _is_wanted(spec, wanted, definition.mcp_servers)
     ]
 
 
@@ -199,11 +200,16 @@ def _is_wanted(
     spec: ToolSpec, wanted: Collection[str] | None, servers: Sequence[str] | None
 ) -> bool:
     """Say whether a kind has a tool: its list names it, or it is of a server that it names."""
-    if wanted is not None and spec.name in wanted:
+    if wanted is not None and _are_about(wanted, spec):
         return True
     if servers is not None and spec.source is not None and spec.source.server != CLIENT:
         return spec.source.server in servers
     return wanted is None
+
+
+def _are_about(names: Collection[str], spec: ToolSpec) -> bool:
+    """Say whether names mean a tool, by itself or with all of its server."""
+    return any(covers_name(name, spec.name) for name in names)
 
 
 def _own_names(names: Sequence[str]) -> set[str]:

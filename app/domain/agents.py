@@ -17,12 +17,13 @@ GENERAL = "general-purpose"
 """The type of a subagent for which a call names none."""
 INHERITED = "inherit"
 """The model of a definition that wants its parent's."""
-_BARE = r"^[A-Za-z0-9_-]{1,200}$"
+TOOL_NAME = r"^(?:[A-Za-z0-9_-]{1,200}|mcp__[A-Za-z0-9_.-]{0,190}\*?)$"
+"""A tool, or those of an MCP server: `mcp__server`, `mcp__server__*`, `mcp__*`."""
 _LATER = ("memory", "initial_prompt")
 """Parts of a definition that this version does not carry out: taken when they say nothing."""
 
 AgentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$")]
-ToolName = Annotated[str, Field(pattern=_BARE)]
+ToolName = Annotated[str, Field(pattern=TOOL_NAME)]
 
 
 class AgentDefinition(BaseModel):
@@ -35,9 +36,10 @@ class AgentDefinition(BaseModel):
     prompt: Annotated[str, Field(min_length=1, max_length=200_000)]
     """Its system prompt."""
     tools: Annotated[list[ToolName], Field(max_length=200)] | None = None
-    """Exactly these of its parent's tools. Default: all of them."""
+    """Exactly these of its parent's tools. Default: all of them. `mcp__server` and `mcp__server__*` are
+    all tools of a server."""
     disallowed_tools: Annotated[list[ToolName], Field(max_length=200)] = []
-    """Tools that it has not."""
+    """Tools that it has not, under the same names."""
     model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     """A model id, an alias, or `inherit`. Default: its parent's."""
     effort: Effort | None = None

@@ -11,7 +11,7 @@ from typing import get_args
 
 from pydantic import ValidationError
 
-from app.domain.agents import AgentDefinition
+from app.domain.agents import TOOL_NAME, AgentDefinition
 from app.domain.permissions import PermissionMode
 from app.domain.text import printable
 from app.domain.thinking import EFFORTS
@@ -26,7 +26,7 @@ MAX_CPU_S = 0.25
 """Processor time after which no more are read: YAML can be made to take much of it."""
 _FOLDER = ".claude/agents"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}")
-_BARE = re.compile(r"[A-Za-z0-9_-]{1,200}")
+_TOOL = re.compile(TOOL_NAME)
 _TURNS = re.compile(r"[1-9]\d{0,5}")
 
 
@@ -60,8 +60,8 @@ def _definition(document: Document) -> AgentDefinition | None:
             {
                 "description": description[:4000],
                 "prompt": document.body.strip(),
-                "tools": _tools(document, "tools") if "tools" in document.fields else None,
-                "disallowed_tools": _tools(document, "disallowedTools"),
+                "tools": _tools(document) if "tools" in document.fields else None,
+                "disallowed_tools": _disallowed(document),
                 "model": document.text("model"),
                 "effort": effort if effort in EFFORTS else None,
                 "max_turns": int(turns) if _TURNS.fullmatch(turns) else None,
@@ -75,15 +75,21 @@ def _definition(document: Document) -> AgentDefinition | None:
         return None
 
 
-def _tools(document: Document, field: str) -> list[str] | None:
-    """Give the tools that a field names; None for all of them.
+def _tools(document: Document) -> list[str] | None:
+    """Give the tools that a file names; None for all of them.
 
     A rule for a part of a tool, such as `Bash(git *)`, gives nothing: the whole would be more.
     """
-    names = document.names(field)
+    names = document.names("tools")
     if names == ("*",):
         return None
-    return [name for name in names if _BARE.fullmatch(name)]
+    return [name for name in names if _TOOL.fullmatch(name)]
+
+
+def _disallowed(document: Document) -> list[str]:
+    """Give the tools that a file takes away; one that it takes a part of goes whole."""
+    names = (name.partition("(")[0].strip() for name in document.names("disallowedTools"))
+    return [name for name in names if _TOOL.fullmatch(name)]
 
 
 def _document(workspace: Workspace, path: str) -> Document | None:

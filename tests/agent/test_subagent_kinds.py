@@ -119,6 +119,13 @@ async def test_max_turns_is_the_kinds_within_the_operators(
             {"mcpServers": ["mail"], "tools": [], "disallowedTools": ["mcp__mail__send"]},
             ["mcp__mail__list"],
         ),
+        ({"tools": ["Look", "mcp__bugs"]}, ["Look", "mcp__bugs__list"]),
+        ({"tools": ["mcp__mail__*"]}, ["mcp__mail__list", "mcp__mail__send"]),
+        (
+            {"disallowedTools": ["mcp__mail", "Skill"]},
+            ["Look", "Change", "mcp__client__lamp", "mcp__bugs__list"],
+        ),
+        ({"disallowedTools": ["mcp__*"]}, ["Look", "Change", "Skill"]),
     ],
 )
 async def test_servers_that_it_names_bring_their_tools(

@@ -19,7 +19,7 @@ def put(desk: Desk, name: str, text: str) -> None:
 
 def test_a_file_says_all_there_is_to_say(desk: Desk) -> None:
     more = (
-        "tools: Read, Bash(git *), Grep\ndisallowedTools: [Grep]\nmodel: haiku\nmaxTurns: 7\n"
+        "tools: Read, Bash(git *), mcp__a, Grep\ndisallowedTools: [Grep, Edit(/a/**), mcp__b__*]\nmodel: haiku\nmaxTurns: 7\n"
         "effort: low\npermissionMode: plan\ncolor: red\nbackground: true\nskills: review, a/b\n"
         "mcpServers:\n  - tracker\n  - own: {command: evil}\n"
     )
@@ -27,8 +27,10 @@ def test_a_file_says_all_there_is_to_say(desk: Desk) -> None:
     (kind,) = read_agents(desk.workspace).values()
     assert kind.prompt == "Body of checker."
     # A rule for a part of a tool gives nothing: the whole would be more.
-    assert kind.tools == ["Read", "Grep"]
-    assert (kind.disallowed_tools, kind.model, kind.max_turns) == (["Grep"], "haiku", 7)
+    assert kind.tools == ["Read", "mcp__a", "Grep"]
+    # One that is against a part of a tool takes all of it: nothing would be less.
+    assert kind.disallowed_tools == ["Grep", "Edit", "mcp__b__*"]
+    assert (kind.model, kind.max_turns) == ("haiku", 7)
     assert (kind.effort, kind.permission_mode) == ("low", "plan")
     assert kind.background
     assert (kind.skills, kind.mcp_servers) == (["review"], ["tracker"])
