@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 
 from app.domain.mcp import MCP_STATUS
+from app.domain.mcp_options import McpServer
 from app.domain.options import AgentOptions
 from app.domain.tools import ToolSource, ToolSpec
 from app.permissions.permissions import Permissions
@@ -19,18 +20,28 @@ async def server_states(
 ) -> Sequence[dict[str, Any]]:
     """Say how each server stood when that was last told, as the event `mcp.status` has it.
 
-    Servers of a session that has not used them yet are pending.
+    Servers of a session that has not used them yet are pending, and one that was switched since
+    stands as that says: what was told of it then is so no more.
     """
+    options = AgentOptions.model_validate(dict(session.options))
     newest = LogRange(limit=1, is_descending=True)
     rows, _ = await queries.rows(tenant_id, session.id, newest, types=[MCP_STATUS])
-    if rows:
-        told: list[dict[str, Any]] = orjson.loads(rows[0].body)["servers"]
+    told: list[dict[str, Any]] = orjson.loads(rows[0].body)["servers"] if rows else []
+    if not told:
+        return [_as_set(name, server) for name, server in sorted(options.mcp_servers.items())]
+    return [_now(state, options.mcp_servers.get(state["name"])) for state in told]
+
+
+def _now(told: dict[str, Any], server: McpServer | None) -> dict[str, Any]:
+    """Give what was told of a server, unless it was switched on or off since."""
+    if server is None or server.enabled == (told["status"] != "disabled"):
         return told
-    options = AgentOptions.model_validate(dict(session.options))
-    return [
-        {"name": name, "status": "pending" if server.enabled else "disabled"}
-        for name, server in sorted(options.mcp_servers.items())
-    ]
+    return _as_set(told["name"], server)
+
+
+def _as_set(name: str, server: McpServer) -> dict[str, Any]:
+    status = "pending" if server.enabled else "disabled"
+    return {"name": name, "status": status, "type": server.type}
 
 
 def served_tools(

@@ -288,7 +288,12 @@ async def test_servers_are_looked_at_reconnected_and_switched_from_any_host(
         assert "The connection to the MCP server p was lost during the call" in lost
         assert echo == ('{"n": 1}', False)
 
+        async def states() -> list[tuple[str, str]]:
+            shown = (await control(b, session_id, subtype="mcp_status"))["mcpServers"]
+            return [(server["name"], server["status"]) for server in shown]
+
         await control(b, session_id, subtype="mcp_toggle", serverName="q", enabled=False)
+        assert await states() == [("p", "connected"), ("q", "disabled")]
         again = await start(b.client, scripted({"text": "ok"}), session_id=session_id)
         await finished(b.client, again["id"])
         init = [m for m in await messages(b.client, session_id) if m.get("subtype") == "init"][-1]
@@ -297,6 +302,8 @@ async def test_servers_are_looked_at_reconnected_and_switched_from_any_host(
             ("q", "disabled"),
         ]
         assert not [tool for tool in init["tools"] if tool.startswith("mcp__q")]
+        await control(b, session_id, subtype="mcp_toggle", serverName="q", enabled=True)
+        assert await states() == [("p", "connected"), ("q", "pending")]
         for body, status, code in (
             ({"subtype": "mcp_reconnect", "serverName": "p"}, 409, "not_running"),
             (
