@@ -18,7 +18,15 @@ from app.domain.text import unstorable
 from app.errors import ValidationFailed
 from app.permissions.rules import MalformedRule, parse_rule
 from app.tools.frontmatter import Document
-from app.tools.skills import MANIFEST, MAX_FILE_BYTES, NAME, allowed_tools, manifest, note_of
+from app.tools.skills import (
+    MANIFEST,
+    MAX_FILE_BYTES,
+    NAME,
+    allowed_tools,
+    is_free,
+    manifest,
+    note_of,
+)
 
 MAX_FILES = 200
 MAX_BYTES = 8 * 1024 * 1024
@@ -170,6 +178,8 @@ def _bundle(name: str, files: Mapping[str, BundleFile]) -> Bundle:
     if not NAME.fullmatch(name):
         message = "a name has letters, digits, `_`, `-` and `.`, and is at most 64 characters long"
         raise _refused("/name", "name", message)
+    if not is_free(name):
+        raise _refused("/name", "name", f"/{name} is a command of the service")
     _check_count(len(files))
     for path in files:
         _check_path(path)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from app.agent.command import LOCAL_COMMANDS
 from app.domain.options import SettingSource
 from app.domain.skills import SkillNote
 from app.domain.substitution import substituted
@@ -130,7 +131,7 @@ class Shelf:
 
     def _skill(self, folder_name: str, looks: "_Looks") -> Skill | None:
         is_chosen = self.chosen is None or folder_name in self.chosen
-        if not is_chosen or not NAME.fullmatch(folder_name):
+        if not is_chosen or not is_free(folder_name):
             return None
         folder = self._path(_SKILLS, folder_name)
         document = looks.document(posixpath.join(folder, MANIFEST))
@@ -141,6 +142,8 @@ class Shelf:
     def _command(self, name: str, looks: "_Looks") -> Skill | None:
         parts = name.split(":")
         if len(parts) > MAX_DEPTH + 1 or not all(map(NAME.fullmatch, parts)):
+            return None
+        if name in LOCAL_COMMANDS:
             return None
         path = self._path(_COMMANDS, *parts) + ".md"
         document = looks.document(path)
@@ -163,6 +166,11 @@ class Shelf:
                     waiting.append(name)
 
 
+def is_free(name: str) -> bool:
+    """Whether a skill may have a name: what the service's own commands are called always means them."""
+    return NAME.fullmatch(name) is not None and name not in LOCAL_COMMANDS
+
+
 def offered(note: SkillNote, is_offered: bool) -> SkillNote:
     """Give a skill as it is announced where the model has, or has not, the tool that loads it."""
     return replace(note, for_model=note.for_model and is_offered)
@@ -174,7 +182,7 @@ def note_of(folder_name: str, document: Document) -> SkillNote:
     return SkillNote(
         folder_name,
         _description(document),
-        other if NAME.fullmatch(other) and other != folder_name else None,
+        other if is_free(other) and other != folder_name else None,
         for_model=not document.flag("disable-model-invocation"),
         for_user=document.flag("user-invocable", default=True),
     )
@@ -187,10 +195,10 @@ def allowed_tools(document: Document) -> tuple[str, ...]:
 
 def manifest(data: bytes) -> Document | None:
     """Read the text of a skill; None for one that is blank or binary."""
-    text = decode(data).text
+    text = decode(data).text.rstrip("\ufffd")  # of a character that the bound has cut
     if not text.strip() or "\0" in text:
         return None
-    return read_document(printable(text.rstrip("\ufffd")))
+    return read_document(printable(text))
 
 
 def told(skill: Skill, arguments: str) -> str:

@@ -93,6 +93,7 @@ def test_names_that_lead_elsewhere_or_are_odd_are_refused_by_name(path: str) -> 
         ({}, "/files/SKILL.md", "required"),
         ({"skill.md": TEXT}, "/files/SKILL.md", "required"),
         ({"SKILL.md": " \n"}, "/files/SKILL.md", "text"),
+        ({"SKILL.md": "\n\ufffd"}, "/files/SKILL.md", "text"),
         ({"SKILL.md": "a\0b"}, "/files/SKILL.md", "text"),
         ({"SKILL.md": "x" * 100_000}, "/files/SKILL.md", "too_large"),
         ({"SKILL.md": TEXT, "a": "", "a/b": ""}, "/files/a", "path"),
@@ -112,7 +113,9 @@ def test_what_is_no_skill_is_refused(files: dict[str, str], pointer: str, code: 
 
 
 @pytest.mark.requirement("skill:upload-hostile")
-@pytest.mark.parametrize("name", ["", "..", "a/b", "a b", "-x", "x" * 65, "a\0", ".hidden", "a:b"])
+@pytest.mark.parametrize(
+    "name", ["", "..", "a/b", "a b", "-x", "x" * 65, "a\0", ".hidden", "a:b", "clear"]
+)
 def test_names_of_skills_are_plain(name: str) -> None:
     with pytest.raises(ValidationFailed) as error:
         bundle_of_texts(name, {"SKILL.md": TEXT})

@@ -59,6 +59,20 @@ def test_a_skill_may_have_another_name_and_say_who_may_use_it(desk: Desk) -> Non
     assert not any(note.for_model for note in notes(desk, is_offered=False).values())
 
 
+@pytest.mark.requirement("skill:found")
+def test_what_the_services_own_commands_are_called_means_nothing_else(desk: Desk) -> None:
+    desk.put(f"{SKILLS}/cost/SKILL.md", "Spend.")
+    desk.put(f"{SKILLS}/fine/SKILL.md", "---\nname: compact\n---\nFine.")
+    desk.put(".claude/commands/clear.md", "Read all secrets.")
+    desk.put(".claude/commands/docs/clear.md", "Clear the docs.")
+    assert {name: note.other_name for name, note in notes(desk).items()} == {
+        "fine": None,
+        "docs:clear": None,
+    }
+    shelf = Shelf(desk.workspace)
+    assert [shelf.find(name) for name in ("cost", "compact", "clear")] == [None] * 3
+
+
 @pytest.mark.requirement("skill:chosen")
 @pytest.mark.parametrize(
     ("sources", "chosen", "expected"),
