@@ -75,12 +75,12 @@ def shift_clock_by(file: Path) -> None:
 def take_the_fence_down() -> None:
     """Switch the checks of ownership off. Fails when they are not where they are looked for."""
     from app.runs import ownership  # noqa: PLC0415 - as in `main`
-    from app.store import append, append_many  # noqa: PLC0415
+    from app.store import append_many, append_statement  # noqa: PLC0415
 
     one, many = "epoch = $3 AND owner IS NOT NULL", "s.epoch = w.epoch AND s.owner IS NOT NULL"
-    if append._FENCE.count(one) != 1 or append_many._APPEND_MANY.count(many) != 1:
+    if append_statement._FENCE.count(one) != 1 or append_many._APPEND_MANY.count(many) != 1:
         raise RuntimeError("the fence is not where the test build looks for it")
-    append._FENCE = append._FENCE.replace(one, "$3::bigint IS NOT NULL")
+    append_statement._FENCE = append_statement._FENCE.replace(one, "$3::bigint IS NOT NULL")
     append_many._APPEND_MANY = append_many._APPEND_MANY.replace(many, "w.epoch IS NOT NULL")
 
     async def trusting(_: ownership.Ownership) -> None:
