@@ -70,6 +70,22 @@ def test_keys_tuples_and_nested_strings_are_repaired_and_all_else_stays() -> Non
     assert found == {"a\u2400": ["b\u2400", [1, None, True, 1.5]]}
 
 
+@pytest.mark.parametrize("levels", range(5))
+@pytest.mark.parametrize("others", [0, 20])
+@pytest.mark.parametrize(
+    ("flaw", "shown"),
+    [("a\0b", "a\u2400b"), ("\udfff", "\ufffd"), (2**64, str(2**64)), ({"\0": 1}, {"\u2400": 1})],
+)
+def test_a_flaw_is_found_at_every_level_of_small_and_large_objects(
+    flaw: Any, shown: Any, others: int, levels: int
+) -> None:
+    beside = {str(number): number for number in range(others)}
+    for _ in range(levels):
+        flaw, shown = {"a": flaw, **beside}, {"a": shown, **beside}
+    assert printable_value(flaw) == shown
+    assert printable_value(shown) is shown
+
+
 @pytest.mark.parametrize(
     "wrap", [lambda v: {"a": v}, lambda v: [v], lambda v: [1, {"b": "x", "c": v}]]
 )
