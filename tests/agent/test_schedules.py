@@ -11,6 +11,7 @@ import pytest
 
 from app.domain.blocks import ToolResultBlock, ToolUseBlock
 from app.domain.messages import (
+    SYNTHETIC,
     AssistantMessage,
     InitMessage,
     Message,
@@ -75,9 +76,14 @@ async def assert_each_run_has_one_result(world: World, session_id: str) -> None:
     rows = await world.store.read(TENANT, session_id)
     for run_id in {row.run_id for row in rows if row.run_id is not None}:
         assert (await world.store.run(TENANT, run_id)).status == "finished"
-        own = [row.type for row in rows if row.run_id == run_id and row.kind == "message"]
-        assert own.count("result") == 1, "a run has no result, or two"
-        assert own[-1] == "result"
+        own = [parse_message(r.body) for r in rows if r.run_id == run_id and r.kind == "message"]
+        results = [message for message in own if isinstance(message, ResultMessage)]
+        assert len(results) == 1, "a run has no result, or two"
+        assert own[-1] is results[0]
+        assert sum(isinstance(m, InitMessage) for m in own) <= 1, "a run began twice"
+        answers = [m.message for m in own if isinstance(m, AssistantMessage)]
+        turns = {answer.id for answer in answers if answer.model != SYNTHETIC}
+        assert results[0].num_turns == len(turns), "a run lost count of its turns"
 
 
 async def assert_money_agrees(world: World, session_id: str, messages: Iterable[Message]) -> None:
