@@ -24,6 +24,8 @@ def follow_run(
     run_id = str(run["id"])
     if run.get("queue_position"):
         say(f"The session is busy: {run['queue_position']} of its runs come before this one.")
+    elif run.get("status") == "queued":
+        say("The run is queued: it begins as soon as a host has room for it.")
     watch = _watch(client, address("runs", run_id, "stream"), after, as_json=as_json)
     follower = _follower(as_json=as_json, shows_prompts=shows_prompts)
     try:

@@ -7,9 +7,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from tests.cli.conftest import Begin, Run, finish
+from tests.cli.conftest import Begin, Run, begin, finish
+from tests.conftest import MakeSettings
 from tests.fakes.messages_api import MessagesApi
-from tests.hosts import Host
+from tests.hosts import KEY, Host, host
 
 
 def scripted(*steps: object) -> str:
@@ -180,6 +181,24 @@ async def test_a_session_is_followed_across_its_runs(
     assert "second\n" in seen
     assert left.status == 130
     assert f"treadle tail {session} --after " in left.err
+
+
+async def test_a_run_that_no_host_has_room_for_says_that_it_waits(
+    make_settings: MakeSettings,
+) -> None:
+    async with host(make_settings(), "api") as only_http:
+        process = await begin(
+            *("run", "--model", "demo", "hi"),
+            environment={"TREADLE_URL": only_http.base_url, "TREADLE_KEY": KEY},
+        )
+        assert process.stderr is not None
+        async with asyncio.timeout(30):
+            said = await process.stderr.readline()
+        assert b"queued" in said
+        waiting = await running_run(only_http, "queued")
+        await only_http.client.post(f"/v1/runs/{waiting}/cancel")
+        ended = await finish(process)
+    assert ended.status == 1
 
 
 async def test_a_busy_session_says_that_the_run_waits(
