@@ -188,14 +188,8 @@ class HostParts:
     async def open(
         self, claim: Claim, work: Work, info: RunInfo, inbox: Inbox, shells: Shells, desk: Desk
     ) -> AsyncIterator[Effects]:
+        self._check_mode(info, work)
         options = info.options
-        if options.permission_mode == "bypassPermissions" and not (
-            work.allows_bypass and self.folders.sandbox == "bubblewrap"
-        ):
-            raise WorkspaceUnavailable("bypassPermissions is not allowed on this host any more.")
-        if options.permission_mode in self.forbidden_modes | work.ceiling.forbidden_modes:
-            mode = options.permission_mode
-            raise WorkspaceUnavailable(f"The permission mode {mode} is not allowed any more.")
         lease = claim.lease
         skills = self._skills(work, info)
         place = self.folders.place(work.workspace, skills)
@@ -307,6 +301,16 @@ class HostParts:
                 servers=servers,
                 agents=agents,
             )
+
+    def _check_mode(self, info: RunInfo, work: Work) -> None:
+        """Raise `WorkspaceUnavailable` for a mode that was taken away since the run was accepted."""
+        mode = info.options.permission_mode
+        if mode == "bypassPermissions" and not (
+            work.allows_bypass and self.folders.sandbox == "bubblewrap"
+        ):
+            raise WorkspaceUnavailable("bypassPermissions is not allowed on this host any more.")
+        if mode in self.forbidden_modes | work.ceiling.forbidden_modes:
+            raise WorkspaceUnavailable(f"The permission mode {mode} is not allowed any more.")
 
     def _side(self, options: AgentOptions, model: Model, info: RunInfo) -> SmallModel:
         own, small = options.model or "", self.small_model

@@ -5,19 +5,20 @@ import logging
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from ulid import ULID
 
-from app.agent.model_effects import Models
 from app.agent.offer import STAND_IN
 from app.agent.state import RunInfo
 from app.compaction.window import Window
 from app.domain.options import AgentOptions
 from app.domain.tools import ToolSpec
+from app.providers.catalog import ModelCatalog
 from app.providers.pricing import PriceTable
-from app.providers.registry import resolve_model
+from app.providers.registry import ProviderSet, resolve_model
 from app.runs.actions import Actions
 from app.runs.callers import Callers
 from app.runs.clock import SystemClock
@@ -78,6 +79,22 @@ log = logging.getLogger(__name__)
 Role = Literal["serve", "api", "worker"]
 
 
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """What the worker of a host and its answers to clients stand on."""
+
+    settings: Settings
+    database: Database
+    bus: Bus
+    hub: Hub
+    providers: ProviderSet
+    stamps: SystemStamps
+    rules: WorkspaceRules
+    folders: Folders
+    tools: Sequence[Tool[Any]]
+    agents: AgentRules
+
+
 @asynccontextmanager
 async def open_service(
     settings: Settings,
@@ -115,97 +132,111 @@ async def open_service(
             settings.workspace.sandbox_uid,
             BundleFolders(_open_folder(folder / "skills")),
         )
-        tools = _all_tools(extra_tools)
-        agents = agent_rules(settings, providers)
+        ground = _Ground(
+            *(settings, database, bus, hub, providers, stamps, rules, folders),
+            _all_tools(extra_tools),
+            agent_rules(settings, providers),
+        )
         worker: Worker | None = None
         if role != "api":
-            decoder, guard = Decoder(), open_guard(settings.egress)
-            parts = HostParts(
-                stamps=stamps,
-                database=database,
-                hub=hub,
-                providers=providers,
-                tools=tools,
-                folders=folders,
-                api_key_source=api_key_source(settings),
-                retries=retry_rules(settings.model),
-                tool_progress_s=settings.stream.tool_progress_s,
-                max_output_attempts=settings.limits.structured_output_attempts,
-                auto_compact=settings.model.auto_compact,
-                catalog=await open_catalog(stack, settings, prices),
-                version=version(),
-                decoder=decoder,
-                guard=guard,
-                pages=Pages(guard, decoder),
-                mcp=mcp_rules(settings.mcp, version()),
-                operator=operator_rules(settings),
-                forbidden_modes=frozenset(settings.policy.forbidden_modes),
-                classifier_model=classifier_model(settings.model),
-                small_model=small_model(settings.model),
-                hooks=host_hooks(settings.hooks, guard),
-                agents=agents,
-            )
-            worker = await stack.enter_async_context(
-                open_worker(
-                    Worker(
-                        host,
-                        database,
-                        bus,
-                        hub,
-                        parts,
-                        max_runs=settings.engine.max_runs,
-                        heartbeat_s=settings.engine.heartbeat_s,
-                        poll_s=settings.engine.poll_s,
-                        max_attempts=settings.engine.max_attempts,
-                        background=HostRoom(settings.engine.max_background_commands),
-                        waiting=WaitingRules(settings.engine.hold_s, settings.engine.poll_s),
-                        agents_at_once=settings.limits.agents_at_once,
-                    )
-                )
-            )
+            parts = _host_parts(ground, await open_catalog(stack, settings, prices))
+            worker = await stack.enter_async_context(open_worker(_worker(ground, host, parts)))
             await keep_running(stack, Indexer(database).forever)
-        policy = policy_of(settings, providers, stamps.models)
-        queries = Queries(database, hub)
-        commands = Commands(
-            database,
-            hub,
-            bus,
-            worker,
-            policy,
-            rules,
-            stamps,
-            settings.engine.queue_per_session,
-            KnownSkills(database),
-        )
-        controls = Controls(commands, queries, bus)
-        bus.on_word(controls.heard)
-        servers = ServerControls(controls)
-        bus.on_word(servers.heard)
-        service = Service(
-            database=database,
-            hub=hub,
-            worker=worker,
-            commands=commands,
-            sessions=Sessions(database, hub, policy, rules),
-            skills=Skills(database),
-            actions=Actions(database, hub, bus, worker, policy, input_check(tools)),
-            controls=controls,
-            servers=servers,
-            queries=queries,
-            outputs=StoredOutputs(queries, folders.own),
-            window=_window_reader(settings, queries, stamps.models, tools, agents),
-            callers=Callers(database),
-            meta=lambda: meta(settings),
-            stream_heartbeat_s=settings.stream.heartbeat_s,
-            stream_send_timeout_s=settings.stream.send_timeout_s,
-            stream_max_age_s=settings.stream.max_age_s,
-            stream_slots=StreamSlots(settings.stream.max_per_session, settings.stream.max_per_key),
-            drain_s=settings.engine.drain_s,
-        )
+        service = _service(ground, worker)
         try:
             yield service
         finally:
             await service.drain()
+
+
+def _host_parts(ground: _Ground, catalog: ModelCatalog | None) -> HostParts:
+    settings = ground.settings
+    decoder, guard = Decoder(), open_guard(settings.egress)
+    return HostParts(
+        stamps=ground.stamps,
+        database=ground.database,
+        hub=ground.hub,
+        providers=ground.providers,
+        tools=ground.tools,
+        folders=ground.folders,
+        api_key_source=api_key_source(settings),
+        retries=retry_rules(settings.model),
+        tool_progress_s=settings.stream.tool_progress_s,
+        max_output_attempts=settings.limits.structured_output_attempts,
+        auto_compact=settings.model.auto_compact,
+        catalog=catalog,
+        version=version(),
+        decoder=decoder,
+        guard=guard,
+        pages=Pages(guard, decoder),
+        mcp=mcp_rules(settings.mcp, version()),
+        operator=operator_rules(settings),
+        forbidden_modes=frozenset(settings.policy.forbidden_modes),
+        classifier_model=classifier_model(settings.model),
+        small_model=small_model(settings.model),
+        hooks=host_hooks(settings.hooks, guard),
+        agents=ground.agents,
+    )
+
+
+def _worker(ground: _Ground, host: Host, parts: HostParts) -> Worker:
+    engine = ground.settings.engine
+    return Worker(
+        host,
+        ground.database,
+        ground.bus,
+        ground.hub,
+        parts,
+        max_runs=engine.max_runs,
+        heartbeat_s=engine.heartbeat_s,
+        poll_s=engine.poll_s,
+        max_attempts=engine.max_attempts,
+        background=HostRoom(engine.max_background_commands),
+        waiting=WaitingRules(engine.hold_s, engine.poll_s),
+        agents_at_once=ground.settings.limits.agents_at_once,
+    )
+
+
+def _service(ground: _Ground, worker: Worker | None) -> Service:
+    settings, database, bus, hub = ground.settings, ground.database, ground.bus, ground.hub
+    policy = policy_of(settings, ground.providers, ground.stamps.models)
+    queries = Queries(database, hub)
+    commands = Commands(
+        database,
+        hub,
+        bus,
+        worker,
+        policy,
+        ground.rules,
+        ground.stamps,
+        settings.engine.queue_per_session,
+        KnownSkills(database),
+    )
+    controls = Controls(commands, queries, bus)
+    bus.on_word(controls.heard)
+    servers = ServerControls(controls)
+    bus.on_word(servers.heard)
+    return Service(
+        database=database,
+        hub=hub,
+        worker=worker,
+        commands=commands,
+        sessions=Sessions(database, hub, policy, ground.rules),
+        skills=Skills(database),
+        actions=Actions(database, hub, bus, worker, policy, input_check(ground.tools)),
+        controls=controls,
+        servers=servers,
+        queries=queries,
+        outputs=StoredOutputs(queries, ground.folders.own),
+        window=_window_reader(ground, queries),
+        callers=Callers(database),
+        meta=lambda: meta(settings),
+        stream_heartbeat_s=settings.stream.heartbeat_s,
+        stream_send_timeout_s=settings.stream.send_timeout_s,
+        stream_max_age_s=settings.stream.max_age_s,
+        stream_slots=StreamSlots(settings.stream.max_per_session, settings.stream.max_per_key),
+        drain_s=settings.engine.drain_s,
+    )
 
 
 def _all_tools(extra: Sequence[Tool[Any]]) -> tuple[Tool[Any], ...]:
@@ -257,21 +288,17 @@ async def _open_hub(
     return hub
 
 
-def _window_reader(
-    settings: Settings,
-    queries: Queries,
-    models: Models,
-    tools: Sequence[Tool[Any]],
-    agents: AgentRules,
-) -> WindowReader:
+def _window_reader(ground: _Ground, queries: Queries) -> WindowReader:
+    rules, models = ground.settings.model, ground.stamps.models
+
     def describe(session_id: str, stored: Mapping[str, Any]) -> RunInfo:
         given = AgentOptions.model_validate(dict(stored))
-        model = resolve_model(given.model, settings.model.aliases, settings.model.default)
-        window = Window(models.limits(model).context_window, settings.model.auto_compact)
+        model = resolve_model(given.model, rules.aliases, rules.default)
+        window = Window(models.limits(model).context_window, rules.auto_compact)
         options = given.model_copy(update={"model": model})
         return RunInfo(session_id, "", options, window=window)
 
     def specs(info: RunInfo) -> Sequence[ToolSpec]:
-        return (*offered(tools, info.options), *agents.specs(info.options))
+        return (*offered(ground.tools, info.options), *ground.agents.specs(info.options))
 
     return WindowReader(queries, describe, specs, models)
