@@ -56,7 +56,9 @@ class RuleValue(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    toolName: Annotated[str, Field(min_length=1, max_length=200)]  # noqa: N815 - the wire's name
+    toolName: Annotated[  # noqa: N815 - the wire's name
+        str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z][A-Za-z0-9_.*-]*$")
+    ]
     ruleContent: Annotated[str, Field(max_length=2000)] | None = None  # noqa: N815
     """What the rule covers of the tool; null: all."""
 

@@ -1,6 +1,7 @@
 """Options of a session changed for all that it does from now on: its unfinished runs, and later ones."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -9,7 +10,7 @@ from pydantic import ValidationError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.options import AgentOptions
-from app.errors import UnsupportedOption, ValidationFailed
+from app.errors import RequestError, UnsupportedOption, ValidationFailed
 from app.runs.policy import Policy
 from app.runs.sessions import session_of
 from app.runs.wishes import event_body
@@ -48,19 +49,34 @@ class Change:
     def of_session(self, old: AgentOptions) -> AgentOptions:
         """Give a session's options after the change."""
         new = self._applied(old)
-        self.policy.check(new, allows_bypass=self.caller.allow_bypass, ceiling=self.caller.ceiling)
+        with self._as_field():
+            self.policy.check(
+                new, allows_bypass=self.caller.allow_bypass, ceiling=self.caller.ceiling
+            )
         return new
 
     def of_run(self, stored: Mapping[str, Any]) -> AgentOptions | None:
         """Give a run's options after the change; None where it changes nothing."""
         old = AgentOptions.model_validate(dict(stored))
-        new = self.policy.effective(
-            self._applied(old),
-            allows_bypass=self.caller.allow_bypass,
-            ceiling=self.caller.ceiling,
-            now=datetime.now(UTC),
-        )
+        changed = self._applied(old)
+        with self._as_field():
+            new = self.policy.effective(
+                changed,
+                allows_bypass=self.caller.allow_bypass,
+                ceiling=self.caller.ceiling,
+                now=datetime.now(UTC),
+            )
         return None if new == old else new
+
+    @contextmanager
+    def _as_field(self) -> Iterator[None]:
+        """Name the request's own field in a refusal: it holds no options."""
+        try:
+            yield
+        except RequestError as refusal:
+            for error in refusal.errors:
+                error["pointer"] = self.pointer
+            raise
 
     def _applied(self, options: AgentOptions) -> AgentOptions:
         try:

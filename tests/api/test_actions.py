@@ -323,6 +323,15 @@ async def test_the_list_is_paged_and_filtered(stage: Stage) -> None:
         ({"answers": {}}, ""),
         ({"behavior": "deny", "message": "x" * 10_001}, "/message"),
         ({"behavior": "deny", "interrupt": "yes"}, "/interrupt"),
+        (
+            {
+                "behavior": "allow",
+                "updated_permissions": [
+                    {"type": "addRules", "behavior": "allow", "rules": [{"toolName": "Bash(x"}]}
+                ],
+            },
+            "/updated_permissions/0/rules/0/toolName",
+        ),
     ],
 )
 async def test_an_answer_that_is_none_changes_nothing(
@@ -333,6 +342,25 @@ async def test_an_answer_that_is_none_changes_nothing(
     assert pointers(refused) == [pointer]
     assert (await read(stage.client, f"/v1/actions/{action['id']}"))["status"] == "pending"
     await cancel(stage.client, run["id"])
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"null", "The body: must be a JSON object"),
+        (b'["allow"]', "The body: must be a JSON object"),
+        (b"{}", "/behavior: Field required"),
+        (b'{"behavior": null}', '/behavior: must be "allow" or "deny"'),
+        (b'{"behavior": ["allow"]}', '/behavior: must be "allow" or "deny"'),
+    ],
+)
+async def test_what_is_no_answer_is_told_in_words_of_answers(
+    stage: Stage, body: bytes, told: str
+) -> None:
+    said = await stage.client.post(
+        "/v1/actions/act_x/resolve", content=body, headers={"content-type": "application/json"}
+    )
+    assert problem(said, 422, "validation_failed")["detail"] == told
 
 
 @pytest.mark.parametrize(

@@ -76,8 +76,11 @@ async def test_rules_of_an_answer_add_up_and_what_is_not_taken_changes_nothing(
 ) -> None:
     run, action = await asking(stage.client, scripted(TOUCH, TOUCH, {"text": "fine"}))
     mode = [{"type": "setMode", "mode": "bypassPermissions", "destination": "session"}]
-    refused = await answer(stage.client, action, behavior="allow", updated_permissions=mode)
-    problem(refused, 422, "validation_failed")
+    bad_rule = [{"type": "addRules", "rules": [{"toolName": "WebFetch", "ruleContent": "x"}]}]
+    for updates in (mode, [{**bad_rule[0], "behavior": "allow"}]):
+        refused = await answer(stage.client, action, behavior="allow", updated_permissions=updates)
+        told = problem(refused, 422, "validation_failed")
+        assert pointers(told) == ["/updated_permissions"]
     session = await read(stage.client, f"/v1/sessions/{run['session_id']}")
     assert "permission_mode" not in session["options"]
     assert (await read(stage.client, f"/v1/actions/{action['id']}"))["status"] == "pending"
@@ -277,7 +280,8 @@ async def test_what_the_policy_forbids_no_control_request_brings(stage: Stage) -
     session = await stage.session()
     path = f"/v1/sessions/{session['id']}/control"
     body = {"subtype": "set_permission_mode", "mode": "bypassPermissions"}
-    problem(await stage.client.post(path, json=body), 422, "validation_failed")
+    told = problem(await stage.client.post(path, json=body), 422, "validation_failed")
+    assert pointers(told) == ["/mode"]
     assert (await read(stage.client, f"/v1/sessions/{session['id']}"))["options"] == {}
     missing = {"subtype": "stop_task", "task_id": "b00000000"}
     async with asyncio.timeout(15):

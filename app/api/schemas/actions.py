@@ -2,7 +2,8 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, StringConstraints, Tag
+from pydantic import BeforeValidator, Discriminator, Field, StringConstraints, Tag
+from pydantic_core import PydanticCustomError
 
 from app.api.problems import Problem
 from app.api.schemas.common import In, Out, Page, example, shown_time
@@ -14,12 +15,18 @@ from app.runs.actions import ActionRow, AnswerWish
 MOST_AT_ONCE = 100
 
 
+def _behavior(value: object) -> object:
+    if value not in ("allow", "deny"):
+        raise PydanticCustomError("no_answer", 'must be "allow" or "deny"')
+    return value
+
+
 class AllowBody(In):
     """The call may run."""
 
     model_config = example(behavior="allow")
 
-    behavior: Literal["allow"]
+    behavior: Annotated[Literal["allow"], BeforeValidator(_behavior)]
     updated_input: dict[str, Any] | None = None
     """What runs instead of the call's own input; it must fit the tool's schema."""
 
@@ -150,7 +157,9 @@ ResolveBody = Annotated[
     | Annotated[AnswersBody, Tag("an answer")]
     | Annotated[ContentBody, Tag("a result")]
     | Annotated[ElicitationBody, Tag("an elicitation")],
-    Discriminator(_kind),
+    Discriminator(
+        _kind, custom_error_type="no_answer", custom_error_message="must be a JSON object"
+    ),
 ]
 """An answer; which form fits is a matter of the action's type."""
 
