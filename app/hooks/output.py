@@ -85,9 +85,10 @@ def effect_of(output: object, event: HookEvent) -> Effect:
     request = specific.decision
     updated_output = specific.updatedToolOutput
     is_of_call = isinstance(event, PreToolUse)
+    defers = is_of_call and specific.permissionDecision == "defer" and decision is None
     return Effect(
         decision=decision,
-        defers=is_of_call and specific.permissionDecision == "defer",
+        defers=defers,
         reason=_cut(reason),
         interrupts=request is not None and request.interrupt,
         updated_input=request.updatedInput if request else specific.updatedInput,
@@ -107,12 +108,14 @@ def _decision(
     if isinstance(event, PermissionRequest) and specific.decision is not None:
         request = specific.decision
         return request.behavior, request.message
-    if not isinstance(event, PreToolUse) or specific.permissionDecision == "defer":
+    if not isinstance(event, PreToolUse):
         return None, None
-    if specific.permissionDecision is not None:
-        return specific.permissionDecision, specific.permissionDecisionReason
-    older: dict[str | None, Behavior] = {"block": "deny", "approve": "allow"}
-    return older.get(given.decision), given.reason
+    decision = specific.permissionDecision
+    if given.decision == "block" and decision != "deny":  # of two answers the stricter one counts
+        return "deny", given.reason
+    if decision is None:
+        return ("allow" if given.decision == "approve" else None), given.reason
+    return (None, None) if decision == "defer" else (decision, specific.permissionDecisionReason)
 
 
 def _cut(text: str | None) -> str | None:

@@ -103,7 +103,11 @@ class RunHooks:
         if hook.on_failure == "block" or (
             outcome == "cancelled" and isinstance(asked.event, PreToolUse)
         ):
-            said = why if outcome == "cancelled" else f"The hook {hook.name} failed: {why}."
+            said = (
+                why
+                if outcome == "cancelled"
+                else f"The hook {hook.name} failed: {why.rstrip('.')}."
+            )
             return _Heard(hook, (ran,), closed=said)
         return _Heard(hook, (ran, Failed(hook.name, why)))
 

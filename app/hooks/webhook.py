@@ -72,4 +72,5 @@ def _read(answer: httpx.Response) -> Reply:
         output = orjson.loads(answer.content)
     except orjson.JSONDecodeError:
         raise HookFailed("the server's answer is no JSON") from None
-    return Reply(output, answer.text)
+    # JSON is UTF-8, whatever the server says of it.
+    return Reply(output, answer.content.decode(errors="replace"))

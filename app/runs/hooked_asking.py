@@ -11,7 +11,7 @@ from typing import Any
 from app.agent.tool_effects import Fire
 from app.domain.hook_outcome import HookOutcome
 from app.domain.hooks import Notification, PermissionRequest
-from app.domain.permissions import Scene
+from app.domain.permissions import HookVerdict, Scene
 from app.domain.tools import ToolCall, ToolSpec
 from app.permissions.decision import Allow, Ask, Author, Deny, Lost, Verdict, unanswered
 from app.runs.asking import PersonAsker
@@ -61,7 +61,12 @@ async def _notify(call: ToolCall, question: Ask, fire: Fire) -> None:
 
 async def _decided(call: ToolCall, question: Ask, fire: Fire) -> HookOutcome:
     suggestions = [update.model_dump(mode="json") for update in question.suggestions]
-    return await fire(PermissionRequest(call.id, call.name, call.input, suggestions))
+    outcome = await fire(PermissionRequest(call.id, call.name, call.input, suggestions))
+    if outcome.closed is None:
+        return outcome
+    # A hook that should have been heard was not: nobody else's leave is enough.
+    denied = HookVerdict("deny", f"{outcome.closed} The call was not made.", outcome.closed)
+    return replace(outcome, verdict=denied)
 
 
 def _body(outcome: HookOutcome) -> dict[str, Any]:

@@ -186,6 +186,25 @@ async def test_what_hooks_beside_a_question_say_or_fail_at_is_told_while_the_cal
     assert all("systemMessage" in words for words in said)
 
 
+@pytest.mark.requirement("hooks:failures")
+@pytest.mark.parametrize("permissions", ["ask", "deny"])
+async def test_an_approval_beside_which_a_hook_had_to_be_heard_is_none_without_it(
+    hooked: Host, server: HookServer, permissions: str
+) -> None:
+    server.script["PermissionRequest"] = [b""]
+    run = await start(
+        hooked.client,
+        scripted(BASH, {"text": "done"}),
+        hooks=[server.hook("PermissionRequest", on_failure="block")],
+        actions={"permissions": permissions},
+    )
+    ended = await finished(hooked.client, run["id"])
+    assert [denial["tool_name"] for denial in ended["permission_denials"]] == ["Bash"]
+    told = await messages(hooked.client, run["session_id"])
+    (denied,) = [m["message"]["content"][0] for m in told if "tool_result_meta" in m]
+    assert "The call was not made." in denied["content"]
+
+
 @pytest.mark.requirement("hooks:workspace")
 async def test_files_of_a_workspace_bring_no_hooks(hooked: Host, commands: Path) -> None:
     folder = Path(tempfile.mkdtemp(prefix="ws-", dir=commands.parent))

@@ -34,6 +34,23 @@ def specific(event: str, **given: Any) -> dict[str, Any]:
         (specific("PreToolUse", permissionDecision="defer"), PRE, Effect(defers=True)),
         ({"decision": "block", "reason": "r"}, PRE, Effect(decision="deny", reason="r")),
         ({"decision": "approve"}, PRE, Effect(decision="allow")),
+        *(
+            (
+                {
+                    "decision": "block",
+                    "reason": "r",
+                    **specific("PreToolUse", permissionDecision=p),
+                },
+                PRE,
+                Effect(decision="deny", reason="r"),
+            )
+            for p in ("allow", "ask", "defer")
+        ),
+        (
+            {"decision": "approve", **specific("PreToolUse", permissionDecision="deny")},
+            PRE,
+            Effect(decision="deny"),
+        ),
         ({"decision": "block", "reason": "r"}, POST, Effect(block="r")),
         ({"decision": "block"}, STOP, Effect(block="")),
         ({"decision": "approve"}, STOP, Effect()),

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import orjson
 import pytest
 from standardwebhooks import Webhook
 
@@ -86,6 +87,14 @@ async def test_a_server_that_answers_badly_has_said_nothing(said: Said, why: str
         assert why in failed.why
         blocking = HttpHook.model_validate(server.hook("PreToolUse", on_failure="block"))
         assert why in str((await fire(blocking)).closed)
+
+
+async def test_an_answer_is_json_whatever_charset_the_server_names() -> None:
+    said = answer(orjson.dumps(DENY), kind="application/json; charset=base64")
+    async with HookServer({"PreToolUse": [said]}) as server:
+        outcome = await fire(HttpHook.model_validate(server.hook("PreToolUse")))
+        assert outcome.verdict is not None
+        assert outcome.verdict.decision == "deny"
 
 
 @pytest.mark.parametrize("said", [answer(b""), answer(b" \n"), answer(b"", 204), {}])
