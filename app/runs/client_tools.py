@@ -53,8 +53,6 @@ class ClientToolbox:
         self._own = {tool.full_name: tool for tool in options.client_tools}
 
     def specs(self) -> Sequence[ToolSpec]:
-        if not self._specs:
-            return self._tools.specs()
         others = (spec for spec in self._tools.specs() if spec.name not in self._specs)
         return (*others, *self._specs.values())
 

@@ -1,8 +1,6 @@
 """The toolbox, watched for calls that take long: readers hear that they still run."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from app.domain.tools import ToolCall, ToolMemory, ToolResult
@@ -18,11 +16,6 @@ class ToldToolbox(PassingToolbox):
     every_s: float
 
     async def call(self, call: ToolCall, memory: ToolMemory) -> ToolResult:
-        with self._telling(call):
-            return await self.tools.call(call, memory)
-
-    @contextmanager
-    def _telling(self, call: ToolCall) -> Iterator[None]:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         timer: asyncio.TimerHandle
@@ -34,6 +27,6 @@ class ToldToolbox(PassingToolbox):
 
         timer = loop.call_later(self.every_s, tell)
         try:
-            yield
+            return await self.tools.call(call, memory)
         finally:
             timer.cancel()

@@ -274,12 +274,16 @@ class HostParts:
             mine: Tools = PreparedToolbox(toolbox(shells), prepared)
             if isinstance(previews, LivePreviews):
                 mine = ToldToolbox(mine, previews, self.tool_progress_s)
-            theirs = PreparedToolbox(toolbox(no_shells()), prepared)
+            theirs: Tools = PreparedToolbox(toolbox(no_shells()), prepared)
+            own = mine
+            if options.client_tools:
+                own = ClientToolbox(mine, options, desk, shorter)
+                theirs = ClientToolbox(theirs, options, desk, shorter)
             tools, agents = self.agents.open(
                 offer,
                 workspace,
-                own=ClientToolbox(mine, options, desk, shorter),
-                theirs=ClientToolbox(theirs, options, desk, shorter),
+                own=own,
+                theirs=theirs,
                 make_place=project,
                 previews=previews,
             )
