@@ -1,15 +1,13 @@
 """What the log says of the service beside the wire's messages, while a run goes on."""
 
-from collections.abc import Iterable
 from datetime import timedelta
 from decimal import Decimal
 
 from app.agent.effects import Stamps
 from app.agent.state import LoopState
-from app.agent.tool_effects import Toolbox
-from app.domain.blocks import ToolResultBlock
-from app.domain.journal import Entry, ServiceEvent
-from app.domain.messages import UserMessage, wire_time
+from app.domain.journal import ServiceEvent
+from app.domain.messages import wire_time
+from app.domain.tools import ToolCall, ToolResult, ToolSpec
 from app.domain.usage import LedgerRow
 from app.errors import ModelError
 
@@ -87,25 +85,11 @@ def model_retry(
     )
 
 
-def files_changed(
-    entries: Iterable[Entry], state: LoopState, tools: Toolbox
-) -> tuple[ServiceEvent, ...]:
-    """Tell which files the tools that edit have written. What commands change is not known."""
-    names = {call.id: call.name for call in state.calls}
-    return tuple(
-        ServiceEvent("file.changed", {"path": path, "tool_name": name, "tool_use_id": call_id})
-        for entry in entries
-        for call_id in _answered(entry)
-        if (name := names.get(call_id)) is not None
-        and (spec := tools.spec(name)) is not None
-        and spec.edits_files
-        for path in ((entry.facts or {}).get("tool") or {}).get("files") or ()
-    )
-
-
-def _answered(entry: Entry) -> Iterable[str]:
-    message = entry.message
-    if not isinstance(message, UserMessage) or isinstance(message.message.content, str):
+def files_changed(call: ToolCall, spec: ToolSpec, result: ToolResult) -> tuple[ServiceEvent, ...]:
+    """Tell which files a tool that edits has written. What commands change is not known."""
+    if not spec.edits_files:
         return ()
-    blocks = message.message.content
-    return (block.tool_use_id for block in blocks if isinstance(block, ToolResultBlock))
+    told = {"tool_name": call.name, "tool_use_id": call.id}
+    return tuple(
+        ServiceEvent("file.changed", {"path": path, **told}) for path in result.facts.files
+    )

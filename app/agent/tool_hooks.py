@@ -31,10 +31,14 @@ class CallHooks:
     @property
     def facts(self) -> dict[str, Any]:
         """What the loop remembers with the result."""
+        if not self._contexts and not self._stops:
+            return {}
         return hook_facts(contexts=self._contexts, ends="hook_stopped" if self._stops else None)
 
     async def before(self, call: ToolCall) -> HookOutcome:
         """Ask `PreToolUse`."""
+        if PreToolUse.name not in self.state.run.hooks:
+            return NOTHING
         return await self._fire(PreToolUse(call.id, call.name, call.input, call.id))
 
     async def beside(self, event: HookEvent) -> HookOutcome:
@@ -48,6 +52,9 @@ class CallHooks:
         self, call: ToolCall, spec: ToolSpec, result: ToolResult, began_s: float
     ) -> ToolResult:
         """Ask `PostToolUse` or `PostToolUseFailure`; give the result, which a hook may replace."""
+        kind = PostToolUseFailure if result.is_error else PostToolUse
+        if kind.name not in self.state.run.hooks:
+            return result
         duration_ms = round((self.effects.clock.monotonic() - began_s) * 1000)
         if result.is_error:
             error = text_of(result)

@@ -34,7 +34,7 @@ from app.agent.thread_rows import threads_killed
 from app.agent.tool_hooks import CallHooks
 from app.domain.blocks import ToolUseBlock
 from app.domain.hook_outcome import HookOutcome
-from app.domain.journal import Batch, Entry, joined
+from app.domain.journal import Batch, Entry, ServiceEvent, joined
 from app.domain.messages import PermissionDeniedMessage
 from app.domain.permissions import Scene
 from app.domain.tools import ToolCall, ToolResult, ToolSpec
@@ -47,6 +47,8 @@ BUDGET_TEXT = (
     "This call was not made: the run's budget of ${budget} is spent. "
     "A run after it has a budget of its own."
 )
+
+_NOTHING = Batch()
 
 
 async def run_tools(
@@ -119,8 +121,9 @@ def _settled(done: Sequence[Done], state: LoopState, effects: Effects) -> Advanc
     batch = joined([each.batch for each in done])
     deferred = [each.call_id for each in done if each.is_deferred]
     rows = effects.side.settle()
-    told = (*budget_warnings(rows, state), *files_changed(batch.entries, state, effects.tools))
-    batch = replace(batch, ledger=(*batch.ledger, *rows), events=(*batch.events, *told))
+    if rows:
+        told = (*batch.events, *budget_warnings(rows, state))
+        batch = replace(batch, ledger=(*batch.ledger, *rows), events=told)
     return hooked(batch, hook_facts(deferred=deferred), state) if deferred else state.after(batch)
 
 
@@ -176,6 +179,7 @@ async def carry_out(block: ToolUseBlock, calls: Calls) -> Done:
         before=(*changed, *of_tasks.entries),
         after=[note_entry(text, state, effects, is_synthetic=True) for text in result.notes],
         told_runs=of_tasks.told,
+        events=files_changed(call, spec, result),
     )
     return done if spawned.batch is None else Done(joined((spawned.batch, done.batch)))
 
@@ -242,10 +246,11 @@ def _told(
     before: Sequence[Entry] = (),
     after: Sequence[Entry] = (),
     told_runs: tuple[str, ...] = (),
+    events: tuple[ServiceEvent, ...] = (),
 ) -> Done:
     """Give what came of a call, with what hooks said around it."""
     entries = (*hooks.entries, *before, with_hook(result, hooks.facts), *after)
-    return Done(Batch(entries, told=told_runs))
+    return Done(Batch(entries, events=events, told=told_runs))
 
 
 def _lost(call: ToolCall, state: LoopState, effects: Effects) -> Entry:
@@ -262,6 +267,8 @@ def _closed(call: ToolCall, why: str) -> ToolResult:
 
 def _granted(state: LoopState) -> tuple[str, ...]:
     """Give the rules that skills brought which this conversation has loaded."""
+    if not state.memory.granted:
+        return ()
     return tuple(rule for rules in state.memory.granted.values() for rule in rules)
 
 
@@ -275,9 +282,9 @@ async def _output(call: ToolCall, state: LoopState, effects: Effects) -> Entry:
 def _told_of_tasks(result: ToolResult, call: ToolCall, state: LoopState, effects: Effects) -> Batch:
     if result.stopped:
         return task_stopped(result.stopped, state, effects.tasks, effects)
-    return (
-        Batch(task_started(result.started, call.id, state, effects)) if result.started else Batch()
-    )
+    if result.started:
+        return Batch(task_started(result.started, call.id, state, effects))
+    return _NOTHING
 
 
 def _groups(calls: Sequence[ToolUseBlock], effects: Effects) -> Iterable[tuple[ToolUseBlock, ...]]:

@@ -88,6 +88,8 @@ def batch(*messages: Message, ledger: tuple[LedgerRow, ...] = ()) -> Batch:
 
 def joined(batches: Sequence[Batch]) -> Batch:
     """Give batches that are ready together as one. None of them takes prompts in or ends a run."""
+    if len(batches) == 1:
+        return batches[0]
     return Batch(
         tuple(entry for one in batches for entry in one.entries),
         tuple(row for one in batches for row in one.ledger),
