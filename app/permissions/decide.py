@@ -46,7 +46,8 @@ class _Deciding:
     """What the call of a file tool names: each path in its forms, see `Place.forms`."""
 
     def __post_init__(self) -> None:
-        self.names = tuple({self.spec.name, self.call.name})
+        own, called = self.spec.name, self.call.name
+        self.names = (own,) if own == called else (own, called)
         place = self.permissions.place
         cwd = self.scene.cwd or place.root
         if self.spec.name == BASH:
@@ -188,9 +189,15 @@ class _Deciding:
             return Allow("rule", Author("rule", str(named))) if named else Allow("other")
         if self.mode == "plan":
             return self._allowed_plan()
-        rules = self.permissions.rules
         if self.spec.edits_files or self.spec.name in EDITING:
             return self._allowed_edit()
+        rule = self._allowing_rule() if self.permissions.rules.of["allow"] else None
+        if rule is not None:
+            return Allow("rule", Author("rule", str(rule)))
+        return self._allowed_reading()
+
+    def _allowing_rule(self) -> Rule | None:
+        rules = self.permissions.rules
         rule = (
             rules.bare("allow", self.names)
             or rules.named("allow", self.spec.name, dict(self.call.input))
@@ -198,9 +205,7 @@ class _Deciding:
         )
         if self.spec.name == "WebFetch":
             rule = rule or rules.host("allow", self.call.input.get("url"))
-        if rule is not None:
-            return Allow("rule", Author("rule", str(rule)))
-        return self._allowed_reading()
+        return rule
 
     def _allowed_reading(self) -> Allow | Uncovered:
         if not self.is_free:

@@ -1,10 +1,11 @@
 """Where a run works, as far as permissions care: its folders, and where links lead."""
 
+import functools
 import posixpath
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from app.permissions.path_rules import absolute, beneath, may_meet
+from app.permissions.path_rules import absolute, may_meet
 
 _PROTECTED_FOLDERS = frozenset({".git", ".claude", ".husky", ".vscode", ".idea"})
 _PROTECTED_FILES = frozenset(
@@ -89,4 +90,11 @@ def may_be_protected(glob: str) -> bool:
 
 
 def _is_in(forms: Iterable[str], folders: tuple[str, ...]) -> bool:
-    return all(any(beneath(form, folder) is not None for folder in folders) for form in forms)
+    starts = _starts(folders)
+    return all(f"{form}/".startswith(starts) for form in forms)
+
+
+@functools.lru_cache(maxsize=256)
+def _starts(folders: tuple[str, ...]) -> tuple[str, ...]:
+    """Give how paths in these folders begin, those of the folders themselves included."""
+    return tuple(folder.rstrip("/") + "/" for folder in folders)
