@@ -54,6 +54,8 @@ def printable_value(value: JsonValue) -> JsonValue:
 
     A whole number that takes more than 64 bits, which few readers of JSON can hold, becomes its digits.
     """
+    if isinstance(value, str) and value.isascii() and "\0" not in value:  # most are
+        return value
     return value if _is_printable(value) else _printable(value)
 
 

@@ -8,8 +8,8 @@ must start no thread or process, which would inherit the identity for good.
 
 import ctypes
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 _NO_CHANGE = 2**32 - 1
@@ -24,34 +24,50 @@ class Identity:
     gid: int
 
 
-@contextmanager
-def acting_as(identity: Identity | None) -> Iterator[None]:
+def acting_as(identity: Identity | None) -> AbstractContextManager[None]:
     """Do the block's file access as `identity`; None changes nothing.
 
-    Raises PermissionError when the process may not change its identity (it must be root).
+    Entering raises PermissionError when the process may not change its identity (it must be root).
     """
-    if identity is None:
-        yield
-        return
-    old_gid = _swap("setfsgid")(identity.gid)
-    old_uid = _swap("setfsuid")(identity.uid)
-    try:
-        _check("setfsgid", identity.gid)
-        _check("setfsuid", identity.uid)
-        yield
-    finally:
-        _swap("setfsuid")(old_uid)
-        _swap("setfsgid")(old_gid)
+    return _AS_IT_IS if identity is None else _Acting(identity)
+
+
+_AS_IT_IS = nullcontext()
+
+
+class _Acting:
+    """A class, not a generator: each file that is opened has one."""
+
+    __slots__ = ("_identity", "_old_gid", "_old_uid")
+
+    def __init__(self, identity: Identity) -> None:
+        self._identity = identity
+
+    def __enter__(self) -> None:
+        gid, uid = self._identity.gid, self._identity.uid
+        set_gid, set_uid = _swaps()
+        self._old_gid = set_gid(gid)
+        self._old_uid = set_uid(uid)
+        if set_gid(_NO_CHANGE) != gid or set_uid(_NO_CHANGE) != uid:
+            self._come_back()
+            raise PermissionError(f"acting as {uid}:{gid} had no effect: the service is not root")
+
+    def __exit__(self, *_: object) -> None:
+        self._come_back()
+
+    def _come_back(self) -> None:
+        set_gid, set_uid = _swaps()
+        set_uid(self._old_uid)
+        set_gid(self._old_gid)
 
 
 @functools.cache
+def _swaps() -> tuple[Callable[[int], int], Callable[[int], int]]:
+    """Give `setfsgid` and `setfsuid`: each sets, and tells what it was before; it reports no errors."""
+    return _swap("setfsgid"), _swap("setfsuid")
+
+
 def _swap(name: str) -> Callable[[int], int]:
-    """Give the call that sets, and tells what it was before. It reports no errors."""
     call: Callable[[int], int] = getattr(ctypes.CDLL(None), name)
     call.argtypes = (ctypes.c_uint,)  # type: ignore[attr-defined]  # a function of ctypes
     return call
-
-
-def _check(name: str, wanted: int) -> None:
-    if _swap(name)(_NO_CHANGE) != wanted:
-        raise PermissionError(f"{name}({wanted}) had no effect: the service is not root")

@@ -108,11 +108,15 @@ class Project:
         return {*self._instructions(folder), *self._instructions(posixpath.dirname(folder))}
 
     def _folders_to(self, path: str) -> Iterator[str]:
-        """Yield the folders between the workspace's root and a file, outermost first."""
-        root = self.workspace.root.rstrip("/") + "/"
-        if not path.startswith(root):
+        """Yield the folders between the workspace's root and a file, outermost first.
+
+        Nothing where all of them were seen.
+        """
+        folder = self.workspace.root.rstrip("/")
+        root, own = f"{folder}/", path.rpartition("/")[0]
+        # Behind a folder that was seen are those above it.
+        if own == folder or own in self._seen_folders or not path.startswith(root):
             return
-        folder = root.rstrip("/")
         for name in path.removeprefix(root).split("/")[:-1][:MAX_FOLDER_DEPTH]:
             folder = f"{folder}/{name}"
             yield folder

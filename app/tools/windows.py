@@ -4,6 +4,8 @@ Lines end with LF or CRLF. A final line end is followed by one more, empty line,
 always has at least one.
 """
 
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.tools.open_file import OpenFile
@@ -13,6 +15,8 @@ MAX_SCAN_BYTES = 256 * 1024 * 1024
 MAX_LINES = 500_000
 """How many lines a text is parted into. A line takes some 100 bytes while it is numbered, and splitting, joining and
 freeing so many some 10 ms each, in which no other thread runs."""
+_MOST_STARTS = 2_000
+"""Numbers that are written once: of the lines that are mostly asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,24 @@ def scan(file: OpenFile, first: int, count: int, keep_bytes: int) -> Window:
     if first + count <= line and kept.endswith(b"\r"):
         del kept[-1]  # belongs to the CRLF that ended the last line
     return Window(bytes(kept[:keep_bytes]), line + 1, len(kept) > keep_bytes)
+
+
+def numbered(lines: Sequence[str], first: int) -> str:
+    """Give lines each behind its number and a tab; `first` is the first one's number."""
+    end = first + len(lines)
+    if end > _MOST_STARTS:
+        return "\n".join([f"{number}\t{line}" for number, line in enumerate(lines, first)])
+    # Taken from a list, numbers cost a fifth of what it takes to write them.
+    parts = [""] * (2 * len(lines))
+    parts[::2] = _starts()[first:end]
+    parts[1::2] = lines
+    return "".join(parts)[1:]
+
+
+@functools.cache
+def _starts() -> list[str]:
+    """Give how lines begin, the end of the one before included."""
+    return [f"\n{number}\t" for number in range(_MOST_STARTS)]
 
 
 def window(text: str, first: int, count: int | None) -> tuple[list[str], int]:

@@ -11,7 +11,7 @@ from app.tools.diff import Hunk, structured_patch
 from app.tools.encoding import decode
 from app.tools.images import ImageKind, image_kind
 from app.tools.open_file import OpenFile, Version
-from app.tools.windows import scan
+from app.tools.windows import numbered, scan
 
 
 def applied(old: str, patch: list[Hunk]) -> str:
@@ -174,3 +174,11 @@ def test_scanning_keeps_no_more_than_it_may() -> None:
         with OpenFile(os.dup(file.fileno()), Version.of(os.fstat(file.fileno()))) as opened:
             found = scan(opened, 0, 1, keep_bytes=1000)
     assert (len(found.data), found.is_cut, found.total_lines) == (1000, True, 1)
+
+
+@pytest.mark.parametrize("first", [0, 1, 9, 1_995, 1_999, 2_000, 70_000])
+@pytest.mark.parametrize("count", [1, 2, 12])
+def test_lines_stand_behind_their_numbers_wherever_the_window_lies(first: int, count: int) -> None:
+    lines = [f"line of {number}" for number in range(count)]
+    shown = [line.split("\t") for line in numbered(lines, first).split("\n")]
+    assert shown == [[str(first + index), line] for index, line in enumerate(lines)]

@@ -9,7 +9,7 @@ from app.tools.encoding import Decoded, decode
 from app.tools.open_file import OpenFile
 from app.tools.paths import shown
 from app.tools.seen import saw, sha256
-from app.tools.windows import MAX_LINES, MAX_SCAN_BYTES, scan, window
+from app.tools.windows import MAX_LINES, MAX_SCAN_BYTES, numbered, scan, window
 
 MAX_BYTES = 256 * 1024
 """The largest file that is shown without a limit."""
@@ -66,7 +66,7 @@ def read_text(
     if not allow_large:
         lines = _within_tokens(lines, path, span)
     is_cut = len(lines) < len(text.lines) or lines[-1:] != text.lines[-1:]
-    body = "\n".join([f"{number}\t{line}" for number, line in enumerate(lines, span.number)])
+    body = numbered(lines, span.number)
     partial = is_cut or len(lines) < text.total_lines
     shown_file = _structured(given_path, span, lines, text)
     if is_cut:
