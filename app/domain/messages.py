@@ -316,7 +316,7 @@ _OFTEN: dict[object, TypeAdapter[AssistantMessage] | TypeAdapter[UserMessage]] =
 
 def encode_message(message: Message) -> bytes:
     """Encode a message, once, when it is born: these bytes are stored and sent to readers."""
-    return message.model_dump_json(by_alias=True).encode()
+    return message.__pydantic_serializer__.to_json(message, by_alias=True)
 
 
 @dataclass(frozen=True, slots=True)

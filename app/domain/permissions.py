@@ -5,6 +5,8 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.domain.lean import lean
+
 Behavior = Literal["allow", "deny", "ask"]
 PermissionMode = Literal["default", "acceptEdits", "plan", "dontAsk", "auto", "bypassPermissions"]
 _STRICTEST_FIRST: tuple[PermissionMode, ...] = (
@@ -29,6 +31,7 @@ class HookVerdict:
     """Which hook it was, for the audit."""
 
 
+@lean
 @dataclass(frozen=True, slots=True)
 class Scene:
     """What there is to know of a call besides itself."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from app.domain.lean import lean
 from app.domain.mcp import ServerPin
 from app.domain.tasks import BackgroundTask
 from app.domain.work_items import Items, WorkItem
@@ -84,6 +85,7 @@ class ToolSpec:
         return self.read_only or self.is_kept or bool(self.agents)
 
 
+@lean
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """A tool use that the model asked for."""
@@ -97,6 +99,7 @@ class ToolCall:
     """That subagent."""
 
 
+@lean
 @dataclass(frozen=True, slots=True)
 class FileSeen:
     """What the agent knows of a file: the state when it last read or wrote it."""
@@ -107,6 +110,7 @@ class FileSeen:
     """True when only a part was shown; enough for Write, but any newer mtime is a change."""
 
 
+@lean
 @dataclass(frozen=True, slots=True)
 class ToolMemory:
     """What tools must remember between calls of a session: folded from journal facts.
@@ -149,6 +153,7 @@ class ToolMemory:
         )
 
 
+@lean
 @dataclass(frozen=True, slots=True)
 class ToolFacts:
     """What one call adds to the memory."""
@@ -190,11 +195,13 @@ class ToolFacts:
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> "ToolFacts":
         """Read what `to_json` wrote."""
-        files = value.get("files") or {}
+        files = {path: FileSeen(*seen) for path, seen in (value.get("files") or {}).items()}
+        if value.keys() <= _USUAL:
+            return ToolFacts(value.get("cwd"), files)
         work = [WorkItem.from_json(item) for item in value.get("work") or ()]
         return ToolFacts(
             value.get("cwd"),
-            {p: FileSeen(*seen) for p, seen in files.items()},
+            files,
             {item.id: item for item in work},
             value.get("skills") or {},
             tuple(value.get("loaded") or ()),
@@ -203,6 +210,8 @@ class ToolFacts:
         )
 
 
+_USUAL = frozenset({"cwd", "files"})
+"""All that most calls add."""
 STORED = "stored"
 """Fact on the message of a result that is stored: its `StoredOutput`."""
 
@@ -238,6 +247,7 @@ class Fork:
     """Rules that count as approved in that conversation, by the skill that brings them."""
 
 
+@lean
 @dataclass(frozen=True, slots=True)
 class ToolResult:
     """The outcome of a call. A failing tool is a result, never an exception."""

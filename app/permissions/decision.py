@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from app.domain.lean import lean
 from app.domain.permissions import PermissionUpdate
 
 Kind = Literal["rule", "mode", "hook", "person", "classifier", "tenant", "default", "expiry"]
@@ -21,6 +22,7 @@ class Author:
 BY_DEFAULT = Author("default")
 
 
+@lean
 @dataclass(frozen=True, slots=True)
 class Allow:
     """The call may run."""

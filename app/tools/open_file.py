@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
+from app.domain.lean import lean
+
 _CHUNK_BYTES = 1024 * 1024
 _AT_ONCE_BYTES = 64 * 1024
 """Files and texts up to this size are read, compared and searched on the event loop: in a millisecond or two, in ten
@@ -14,6 +16,7 @@ if every character is a line."""
 T = TypeVar("T")
 
 
+@lean
 @dataclass(frozen=True, slots=True)
 class Version:
     """Which state of a file something was computed from."""
@@ -27,6 +30,7 @@ class Version:
         return Version(status.st_ino, status.st_mtime_ns, status.st_size)
 
 
+@lean
 @dataclass(frozen=True, slots=True)
 class OpenFile:
     """A descriptor of a regular file and what `fstat` said when it was opened.

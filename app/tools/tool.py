@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from app.agent.model_effects import SideModel
+from app.domain.lean import lean
 from app.domain.model import ModelResponse, SideRequest
 from app.domain.tools import JsonValue, ToolMemory, ToolResult, ToolSpec
 from app.errors import ModelError, ToolFailed
@@ -44,6 +45,7 @@ class Beyond:
     """Whose pages are kept apart from those of others."""
 
 
+@lean
 @dataclass(frozen=True, slots=True)
 class ToolContext:
     """What a running tool may touch."""
