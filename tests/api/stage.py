@@ -18,6 +18,7 @@ from app.settings.settings import Settings
 from app.store.keys import create_key, ensure_tenant
 from tests.fakes.messages_api import MessagesApi
 from tests.hosts import KEY, Host, host
+from tests.runs.prompts import scripted as scripted
 
 RANDOM_SESSION = "00000000-0000-4000-8000-000000000000"
 RANDOM_RUN = "run_00000000000000000000000000"
@@ -96,11 +97,6 @@ def _folders(scratch: Path) -> tuple[Path, Path]:
     root = folder / "roots"
     root.mkdir(mode=0o755)
     return folder, root
-
-
-def scripted(*steps: object, text: str = "Do it.") -> str:
-    """Give a prompt that says what the model answers."""
-    return f"{text} <<script {json.dumps(steps)} >>"
 
 
 def spoken(blocks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from tests.api.stage import Stage, problem, scripted
+from tests.runs.prompts import bash
 
 Json = dict[str, Any]
 
@@ -15,10 +16,6 @@ async def entries(client: httpx.AsyncClient, **query: object) -> list[Json]:
     assert answer.status_code == 200, answer.text
     found: list[Json] = answer.json()["data"]
     return found
-
-
-def bash(command: str) -> Json:
-    return {"tool": "Bash", "input": {"command": command}}
 
 
 @pytest.mark.requirement("permissions:audit")

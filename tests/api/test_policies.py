@@ -11,6 +11,7 @@ from app.domain.ceiling import Ceiling
 from app.store.keys import create_key, ensure_tenant, set_ceiling
 from tests.api.stage import Stage, open_stage, pointers, problem, scripted
 from tests.databases import fresh_database
+from tests.runs.prompts import bash
 
 Json = dict[str, Any]
 POLICY = {
@@ -52,10 +53,6 @@ async def test_what_options_show_of_it_is_refused_at_once(
     strict: Stage, options: Json, where: str
 ) -> None:
     assert await refused(strict.client, options) == [where]
-
-
-def bash(command: str) -> Json:
-    return {"tool": "Bash", "input": {"command": command}}
 
 
 @pytest.mark.requirement("permissions:ceiling")

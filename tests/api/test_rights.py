@@ -10,10 +10,11 @@ import pytest
 
 from tests.api.stage import Stage, open_stage, pointers, problem, scripted
 from tests.api.test_actions import ASK, TOUCH, answer, asked, asking, log, parked, read, results
-from tests.api.test_audit import bash, entries
+from tests.api.test_audit import entries
 from tests.api.test_queue import cancel, ended, post
 from tests.databases import fresh_database
 from tests.fakes.hook_server import NEVER, HookServer
+from tests.runs.prompts import bash
 
 Json = dict[str, Any]
 LAMP: Json = {"name": "lamp", "input_schema": {"type": "object"}}

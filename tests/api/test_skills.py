@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from tests.api.stage import Stage, pointers, problem, scripted
+from tests.runs.prompts import bash
 from tests.tools.test_bundle import zipped
 
 Json = dict[str, Any]
@@ -14,10 +15,6 @@ REVIEW = "---\ndescription: Review a change\nallowed-tools: Bash(/skills/*)\n---
 
 def load(name: str) -> Json:
     return {"tool": "Skill", "input": {"skill": name}}
-
-
-def bash(command: str) -> Json:
-    return {"tool": "Bash", "input": {"command": command}}
 
 
 async def results(stage: Stage, session_id: str) -> list[Json]:

@@ -8,7 +8,7 @@ import pytest
 from tests.api.stage import RANDOM_SESSION, Stage, problem
 from tests.conftest import MakeSettings
 from tests.hosts import host
-from tests.runs.prompts import finished, messages, scripted, start
+from tests.runs.prompts import bash, finished, messages, scripted, start
 
 WHOLE = "".join(f"{n}\n" for n in range(1, 20_001))
 COUNT = {"tool": "Bash", "input": {"command": "seq 1 20000"}}
@@ -17,10 +17,6 @@ COUNT = {"tool": "Bash", "input": {"command": "seq 1 20000"}}
 async def result_of(client: httpx.AsyncClient, session_id: str, number: int = 0) -> dict[str, Any]:
     told = await messages(client, session_id)
     return [each for each in told if each["type"] == "user" and not each.get("isReplay")][number]
-
-
-def bash(command: str) -> dict[str, Any]:
-    return {"tool": "Bash", "input": {"command": command}}
 
 
 @pytest.mark.platform

@@ -8,8 +8,8 @@ import sys
 from typing import Any
 
 from tests.cli.conftest import Begin, Run, finish
-from tests.cli.test_commands import scripted
 from tests.hosts import KEY, Host
+from tests.runs.prompts import scripted
 
 TOUCH = {"tool": "Bash", "input": {"command": "touch made; echo ran"}}
 QUESTION = {

@@ -11,11 +11,7 @@ from tests.cli.conftest import Begin, Run, begin, finish
 from tests.conftest import MakeSettings
 from tests.fakes.messages_api import MessagesApi
 from tests.hosts import KEY, Host, host
-
-
-def scripted(*steps: object) -> str:
-    return f"Do it. <<script {json.dumps(steps)} >>"
-
+from tests.runs.prompts import scripted
 
 SLOW = scripted({"text": "late", "delay": 60})
 

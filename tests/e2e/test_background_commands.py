@@ -21,15 +21,11 @@ from tests.e2e.test_replicas import (
 )
 from tests.fakes.messages_api import MessagesApi
 from tests.hosts import Host, environment, host, host_process
-from tests.runs.prompts import finished, messages, scripted, start
+from tests.runs.prompts import bash, finished, messages, scripted, start
 from tests.store.seeds import opened, rows, until
 
 Json = dict[str, Any]
 OPTIONS: Json = {"allowed_tools": ["Bash", "Read"]}
-
-
-def bash(command: str, **given: object) -> Json:
-    return {"tool": "Bash", "input": {"command": command, **given}}
 
 
 def in_background(command: str, **given: object) -> Json:

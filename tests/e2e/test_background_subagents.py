@@ -11,7 +11,6 @@ import pytest
 
 from tests.conftest import MakeSettings
 from tests.e2e.test_background_commands import (
-    bash,
     follow_up,
     in_requests,
     is_let_go,
@@ -23,7 +22,7 @@ from tests.e2e.test_replicas import check_session, until_processes
 from tests.e2e.test_subagents import OPTIONS, agent, said, subagents
 from tests.fakes.messages_api import MessagesApi
 from tests.hosts import Host, environment, host, host_process
-from tests.runs.prompts import finished, messages, scripted, start
+from tests.runs.prompts import bash, finished, messages, scripted, start
 from tests.store.seeds import opened, rows, until
 
 Json = dict[str, Any]

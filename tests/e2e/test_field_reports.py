@@ -28,7 +28,7 @@ from tests.e2e.test_replicas import (
 )
 from tests.fakes.messages_api import MessagesApi
 from tests.hosts import KEY, Host, HostProcess, environment, host, host_process
-from tests.runs.prompts import finished, messages, scripted, start
+from tests.runs.prompts import bash, finished, messages, scripted, start
 from tests.runs.sse import NOTHING_MORE, Frame, frames, journal_of, read_to_end
 from tests.store.seeds import dice, opened, until
 
@@ -51,10 +51,6 @@ def test_a_report_that_is_shown_elsewhere_has_its_test_there(report: str) -> Non
     path, name = ELSEWHERE[report].split("::")
     tree = ast.parse((TESTS / path).read_bytes())
     assert name in {node.name for node in tree.body if isinstance(node, ast.AsyncFunctionDef)}
-
-
-def bash(command: str) -> dict[str, Any]:
-    return {"tool": "Bash", "input": {"command": command}}
 
 
 async def listening(client: httpx.AsyncClient, run: dict[str, Any], until_seen: str) -> list[Frame]:

@@ -1,22 +1,17 @@
 """A prompt in, a live stream out, a session that goes on."""
 
-import json
-
 from tests.fakes.messages_api import MessagesApi
 from tests.hosts import Host
-
-
-def scripted(steps: object, text: str = "Do it.") -> str:
-    return f"{text} <<script {json.dumps(steps)} >>"
+from tests.runs.prompts import bash, scripted
 
 
 async def test_a_prompt_gives_init_blocks_results_and_one_result(
     service: Host, messages_api: MessagesApi
 ) -> None:
-    script = [{"tool": "Bash", "input": {"command": "echo hi"}}, {"text": "done"}]
+    prompt = scripted(bash("echo hi"), {"text": "done"})
     started = await service.client.post(
         "/v1/runs",
-        json={"prompt": scripted(script), "options": {"allowed_tools": ["Bash"]}, "wait": 30},
+        json={"prompt": prompt, "options": {"allowed_tools": ["Bash"]}, "wait": 30},
     )
     assert started.status_code == 200, started.text
     run = started.json()["run"]

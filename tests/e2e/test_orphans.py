@@ -6,12 +6,12 @@ import httpx
 import pytest
 
 from tests.conftest import MakeSettings
-from tests.e2e.test_background_commands import bash, is_let_go, runs_of, told
+from tests.e2e.test_background_commands import is_let_go, runs_of, told
 from tests.e2e.test_background_subagents import Json, child_run, in_background
 from tests.e2e.test_replicas import check_session
 from tests.e2e.test_subagents import OPTIONS
 from tests.hosts import host
-from tests.runs.prompts import finished, messages, scripted, start
+from tests.runs.prompts import bash, finished, messages, scripted, start
 from tests.store.seeds import opened, rows, until
 
 

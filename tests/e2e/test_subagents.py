@@ -11,11 +11,11 @@ import httpx
 import pytest
 
 from tests.conftest import MakeSettings
-from tests.e2e.test_background_commands import bash, long_sleep, told
+from tests.e2e.test_background_commands import long_sleep, told
 from tests.e2e.test_replicas import check_session, until_processes
 from tests.fakes.messages_api import MessagesApi
 from tests.hosts import Host, environment, host, host_process
-from tests.runs.prompts import finished, messages, scripted, start
+from tests.runs.prompts import bash, finished, messages, scripted, start
 from tests.runs.sse import frames, read_to_end
 from tests.store.seeds import opened, until
 from tests.traces.watch import Watch

@@ -10,17 +10,13 @@ import pytest
 from tests.conftest import MakeSettings
 from tests.e2e.test_replicas import processes_with, results_of, until_processes
 from tests.hosts import KEY, Host, host
-from tests.runs.prompts import finished, messages, scripted, start
+from tests.runs.prompts import bash, finished, messages, scripted, start
 from tests.runs.sse import read_to_end
 from tests.store.seeds import until
 
 pytestmark = pytest.mark.platform
 
 Json = dict[str, Any]
-
-
-def bash(command: str, **given: object) -> Json:
-    return {"tool": "Bash", "input": {"command": command, **given}}
 
 
 def read(path: str) -> Json:

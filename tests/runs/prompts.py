@@ -11,6 +11,11 @@ def scripted(*steps: object, text: str = "Do it.") -> str:
     return f"{text} <<script {json.dumps(steps)} >>"
 
 
+def bash(command: str, **given: object) -> dict[str, Any]:
+    """A step of a script: the model runs a command."""
+    return {"tool": "Bash", "input": {"command": command, **given}}
+
+
 async def start(
     client: httpx.AsyncClient, prompt: str, *, session_id: str | None = None, **options: Any
 ) -> dict[str, Any]:
