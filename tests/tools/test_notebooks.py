@@ -86,6 +86,18 @@ async def test_images_of_outputs_are_blocks_of_their_own(desk: Desk) -> None:
     assert image["source"] == {"type": "base64", "media_type": "image/png", "data": PNG}
 
 
+@pytest.mark.parametrize("cells", [[{}] * 20_001, [code("", *[{}] * 10_000)] * 2])
+async def test_more_cells_and_outputs_than_are_shown_are_counted(
+    cells: list[dict[str, Any]], desk: Desk
+) -> None:
+    desk.put("n.ipynb", notebook(*cells))
+    refused = await desk.call("Read", file_path="n.ipynb", allow_large=True)
+    assert refused.is_error
+    assert "cells and outputs, at most 20000 are shown. Use Bash" in text_of(refused)
+    desk.put("n.ipynb", notebook(*cells[1:]))
+    assert not (await desk.call("Read", file_path="n.ipynb", allow_large=True)).is_error
+
+
 async def test_another_language_is_named(desk: Desk) -> None:
     desk.put("n.ipynb", notebook(code("x = 1"), language="julia"))
     (text,) = blocks_of(await desk.call("Read", file_path="n.ipynb"))

@@ -17,6 +17,8 @@ from app.tools.paths import shown
 from app.tools.seen import saw, sha256
 
 _MAX_BYTES = 16 * 1024 * 1024
+_MAX_PARTS = 20_000
+"""Cells and outputs: an empty one takes two bytes of the file, and a hundred of the result."""
 _MAX_OUTPUT = 10_000
 """Characters; longer outputs of a cell are replaced by a hint."""
 _MAX_IMAGES = 20
@@ -44,6 +46,12 @@ def read_notebook(file: OpenFile, path: str, given_path: str, allow_large: bool)
         )
     data = file.content(_MAX_BYTES)
     notebook = parse_notebook(decode(data).text, path)
+    parts = len(notebook.cells) + sum(len(_raw_outputs(cell)) for cell in notebook.cells)
+    if parts > _MAX_PARTS:
+        raise ToolFailed(
+            f"{shown(path)} has {parts} cells and outputs, at most {_MAX_PARTS} are shown. "
+            f"{_hint(path)}"
+        )
     cells = [_Cell.of(notebook, index, path) for index in range(len(notebook.cells))]
     text = "\n".join(cell.shown() for cell in cells)
     if not allow_large and (tokens := tokens_of(text)) > MAX_TOKENS:
@@ -80,8 +88,7 @@ class _Cell:
         cell = notebook.cells[index]
         kind, count = cell.get("cell_type"), cell.get("execution_count")
         kind = kind if isinstance(kind, str) else "unknown"
-        raw = cell.get("outputs")
-        outputs = list(_outputs(raw)) if kind == "code" and isinstance(raw, list) else []
+        outputs = list(_outputs(_raw_outputs(cell))) if kind == "code" else []
         if sum(len(output.text) for output in outputs) > _MAX_OUTPUT:
             hint = f"(The outputs are too long. Use Bash: jq '.cells[{index}].outputs' {path!r})"
             outputs = [_Output("stream", hint)]
@@ -116,6 +123,11 @@ class _Cell:
                 {"output_type": output.kind, "text": output.text} for output in self.outputs
             ]
         return told
+
+
+def _raw_outputs(cell: Json) -> Sequence[object]:
+    raw = cell.get("outputs")
+    return raw if isinstance(raw, list) else []
 
 
 def _outputs(raw: Sequence[object]) -> Iterator[_Output]:
