@@ -14,8 +14,11 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from typing import Any, Literal
 
+import orjson
+
 from app.domain.hooks import EVENTS
-from app.hooks.hook import DEFAULT_TIMEOUT_S, Asked, Hook, Reply
+from app.domain.text import printable_value
+from app.hooks.hook import DEFAULT_TIMEOUT_S, Asked, Hook, HookFailed, Reply
 from app.hooks.matching import matcher_of
 from app.plugins.entry_points import installed
 
@@ -41,11 +44,20 @@ class PythonHook:
 
         async def ask(asked: Asked) -> Reply:
             answer = await self.ask({**asked.input, "hook_id": asked.id})
-            return Reply() if answer is None else Reply(dict(answer), str(dict(answer)))
+            return Reply() if answer is None else _read(answer)
 
         return Hook(
             self.name, self.event, matcher_of(self.matcher), ask, self.timeout_s, self.on_failure
         )
+
+
+def _read(answer: Mapping[str, Any]) -> Reply:
+    """Take an answer as an HTTP hook's would come: what is no JSON would break the run later."""
+    try:
+        encoded = orjson.dumps(printable_value(dict(answer)))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise HookFailed(f"its answer is no JSON ({error})") from None
+    return Reply(orjson.loads(encoded), encoded.decode())
 
 
 def hook(

@@ -11,7 +11,7 @@ import pytest
 
 from app.errors import ConfigError
 from app.hooks.custom import GROUP, PythonHook, hook, installed_hooks
-from app.hooks.hook import Asked
+from app.hooks.hook import Asked, HookFailed
 from tests.conftest import MakeSettings
 from tests.hooks.test_runner import PRE
 from tests.hosts import environment, host_process
@@ -46,6 +46,19 @@ async def test_an_entry_point_gives_one_hook_or_several() -> None:
     assert (bound.name, bound.timeout_s, bound.on_failure) == ("one_hook", 5, "block")
     assert (await bound.ask(Asked("hook_1", PRE, {}))).output == {"systemMessage": "hook_1"}
     assert (await silent_hook.bound().ask(Asked("hook_1", PRE, {}))).output is None
+
+
+@pytest.mark.requirement("hooks:failures")
+@pytest.mark.parametrize(
+    "value", [object(), b"x", {"a"}, {1: 2}, Path("x")], ids=lambda v: type(v).__name__
+)
+async def test_an_answer_that_is_no_json_is_none(value: object) -> None:
+    @hook("PreToolUse")
+    async def odd(_: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"hookSpecificOutput": {"updatedInput": {"x": value}}}
+
+    with pytest.raises(HookFailed, match="no JSON"):
+        await odd.bound().ask(Asked("hook_1", PRE, {}))
 
 
 @pytest.mark.parametrize(
