@@ -12,7 +12,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.options import AgentOptions
 from app.errors import RequestError, UnsupportedOption, ValidationFailed
 from app.runs.policy import Policy
-from app.runs.sessions import session_of
 from app.runs.wishes import event_body
 from app.store.keys import Caller
 from app.store.runs import find_run
@@ -21,9 +20,9 @@ from app.store.session_edits import (
     edit_next_options,
     edit_run_options,
     edit_session,
-    followed_run,
+    followed_runs,
 )
-from app.store.sessions import SessionRow, archived
+from app.store.sessions import SessionRow, archived, session_of
 from app.store.waiting import hold_session, unfinished_runs
 
 MOST_RUNS = 1000
@@ -58,7 +57,7 @@ class Change:
     def of_run(self, stored: Mapping[str, Any]) -> AgentOptions | None:
         """Give a run's options after the change; None where it changes nothing."""
         old = AgentOptions.model_validate(dict(stored))
-        changed = self._applied(old)
+        changed = self._applied(self.policy.without_defaults(old))
         with self._as_field():
             new = self.policy.effective(
                 changed,
@@ -117,7 +116,7 @@ async def change_options(connection: AsyncConnection, change: Change) -> Changed
         connection, tenant_id, session_id=session_id, statuses=(), limit=MOST_RUNS
     )
     reached = [run_id for run_id in runs if await _change_run(connection, change, run_id)]
-    await _change_next(connection, change)
+    await change_next(connection, change, with_unfinished=False)
     session = await session_of(connection, tenant_id, session_id)
     return Changed(session, tuple(reached), change.policy.model_of(new))
 
@@ -133,11 +132,16 @@ async def _change_run(connection: AsyncConnection, change: Change, run_id: str) 
     return True
 
 
-async def _change_next(connection: AsyncConnection, change: Change) -> None:
-    """Change what a run begins with that the end of something in the background brings about."""
-    last = await followed_run(connection, change.tenant_id, change.session_id)
-    if last is None:
-        return
-    new = change.of_run(last.options)
-    if new is not None:
-        await edit_next_options(connection, change.tenant_id, last.id, new.stored())
+async def change_next(
+    connection: AsyncConnection, change: Change, *, with_unfinished: bool
+) -> None:
+    """Change what runs begin with that the end of something in the background brings about.
+
+    `with_unfinished`: also of those that follow runs which are not over, and stay as they are themselves.
+    Else these hand on what they are by then. Raises a `RequestError`.
+    """
+    for last in await followed_runs(connection, change.tenant_id, change.session_id):
+        if last.is_finished or last.are_own or with_unfinished:
+            new = change.of_run(last.options)
+            if new is not None:
+                await edit_next_options(connection, change.tenant_id, last.id, new.stored())

@@ -87,8 +87,10 @@ class Commands:
             options = await self._starts.checked(
                 caller, change.options.over(self._starts.asked(run))
             )
+            stored, changed = options.stored(), change.options.stored()
             edit = Edit(
-                options.stored(),
+                stored,
+                {name: value for name, value in stored.items() if name in changed},
                 merged_metadata("run", run.metadata, change.metadata or {}),
                 run.priority if change.priority is None else change.priority,
                 None if change.prompts is None else new_prompts(change.prompts, steers=False),

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.options import AgentOptions
-from app.errors import IdTaken, NotFound, VersionConflict
+from app.errors import IdTaken, VersionConflict
+from app.runs.changing import Change, change_next
 from app.runs.ends import check_is_at_rest, check_is_free, find_end, rewind
 from app.runs.live import Hub
 from app.runs.once import Once, guarded
@@ -32,7 +33,14 @@ from app.store.keys import Caller
 from app.store.ledger import spend_json, spend_of, spends
 from app.store.search import index_title
 from app.store.session_edits import SessionEdit, edit_session
-from app.store.sessions import NewSession, SessionRow, archived, create_session, find_session
+from app.store.sessions import (
+    NewSession,
+    SessionRow,
+    archived,
+    create_session,
+    find_session,
+    session_of,
+)
 from app.store.waiting import hold_session
 
 
@@ -133,6 +141,9 @@ class Sessions:
             if edit.is_archived:
                 check_is_free(held, "archived")
             await edit_session(connection, tenant_id, session_id, edit, events)
+            if change.options.model_fields_set:
+                wanted = Change(caller, self.policy, session_id, change.options.over, "/options")
+                await change_next(connection, wanted, with_unfinished=True)
             await index_title(connection, tenant_id, session_id)
             return await session_of(connection, tenant_id, session_id)
 
@@ -223,14 +234,6 @@ def _edited(found: SessionRow, change: SessionChange) -> SessionEdit:
         found.tags if change.tags is None else change.tags,
         is_archived if change.is_archived is None else change.is_archived,
     )
-
-
-async def session_of(connection: AsyncConnection, tenant_id: str, session_id: str) -> SessionRow:
-    """Give a session. Raises `NotFound`."""
-    row = await find_session(connection, tenant_id, session_id)
-    if row is None:
-        raise NotFound("There is no such session.")
-    return row
 
 
 def _events(found: SessionRow, edit: SessionEdit) -> list[tuple[str, str]]:

@@ -20,7 +20,6 @@ from app.runs.opened import Opened, open_run
 from app.runs.policy import Policy
 from app.runs.retrying import find_again
 from app.runs.schemas import check_schemas
-from app.runs.sessions import session_of
 from app.runs.skills import KnownSkills
 from app.runs.telling import Accepted, Teller
 from app.runs.wishes import RetryWish, RunWish, SessionWish, new_prompts, new_run, new_session
@@ -34,7 +33,7 @@ from app.store.leases import Host, Lease
 from app.store.queue import Enqueued, NewRun
 from app.store.runs import RunRow, Work, find_run
 from app.store.session_lists import newest_session
-from app.store.sessions import NewSession, options_of_session
+from app.store.sessions import NewSession, options_of_session, session_of
 from app.store.starting import QUEUED_SEQ, new_run_row, new_session_row, start_session
 
 

@@ -276,7 +276,8 @@ taken AS (
 last AS (
   SELECT r.id, r.options FROM runs r JOIN taken ON r.tenant_id = taken.tenant_id
     AND r.session_id = taken.session_id
-  WHERE r.origin <> 'subagent' AND r.status = 'finished' ORDER BY r.queued_seq DESC LIMIT 1)
+  WHERE r.origin <> 'subagent' AND r.status = 'finished' AND r.attempt > 0
+  ORDER BY r.last_seq DESC LIMIT 1)
 SELECT taken.tenant_id, taken.session_id, taken.epoch, coalesce(last.id, parent.id) AS run_id,
   coalesce(last.options, parent.options)::text AS options
 FROM taken JOIN runs parent ON parent.tenant_id = taken.tenant_id

@@ -74,39 +74,48 @@ async def edit_run_options(
 
 @dataclass(frozen=True, slots=True)
 class FollowedRun:
-    """A run that is over, and that one may follow by itself: something goes on in its background."""
+    """A run that one may follow by itself, once something has ended in its background."""
 
     id: str
+    is_finished: bool
     options: Mapping[str, Any]
     """Those of a run that follows it by itself."""
+    are_own: bool
+    """Whether they are no more what its own are: else its own count as they are by then."""
 
 
-async def followed_run(
+async def followed_runs(
     connection: AsyncConnection, tenant_id: str, session_id: str
-) -> FollowedRun | None:
-    """Give a session's newest run that is no subagent's, where one may follow it by itself."""
-    row = (
-        await connection.execute(
-            sql(
-                """SELECT r.id, r.status, coalesce(r.next_options, r.options) AS options FROM runs r
-                     JOIN sessions s ON s.tenant_id = r.tenant_id AND s.id = r.session_id
-                   WHERE r.tenant_id = :tenant AND r.session_id = :session AND r.origin <> 'subagent'
-                     AND r.attempt > 0
-                     AND (s.owner IS NOT NULL OR EXISTS (
-                       SELECT 1 FROM runs c WHERE c.tenant_id = :tenant AND c.session_id = :session
-                         AND c.origin = 'subagent' AND (c.status <> 'finished' OR c.is_untold)))
-                   ORDER BY r.queued_seq DESC LIMIT 1"""
-            ),
-            {"tenant": tenant_id, "session": session_id},
-        )
-    ).first()
-    return FollowedRun(row.id, row.options) if row and row.status == "finished" else None
+) -> Sequence[FollowedRun]:
+    """Give the runs of a session, no subagents', that one may follow by itself.
+
+    Those are the unfinished ones; and unless one of them has begun, the one that ended last of those that
+    did begin, if something goes on in its background.
+    """
+    rows = await connection.execute(
+        sql(
+            """SELECT r.id, r.status = 'finished' AS is_finished,
+                 coalesce(r.next_options, r.options) AS options, r.next_options IS NOT NULL AS are_own
+               FROM runs r JOIN sessions s ON s.tenant_id = r.tenant_id AND s.id = r.session_id
+               WHERE r.tenant_id = :tenant AND r.session_id = :session AND r.origin <> 'subagent'
+                 AND (r.status <> 'finished' OR r.attempt > 0
+                   AND NOT EXISTS (SELECT 1 FROM runs l WHERE l.tenant_id = :tenant
+                     AND l.session_id = :session AND l.origin <> 'subagent' AND l.attempt > 0
+                     AND (l.status <> 'finished' OR l.last_seq > r.last_seq))
+                   AND (s.owner IS NOT NULL OR EXISTS (
+                     SELECT 1 FROM runs c WHERE c.tenant_id = :tenant AND c.session_id = :session
+                       AND c.origin = 'subagent' AND (c.status <> 'finished' OR c.is_untold))))
+               ORDER BY r.queued_seq"""
+        ),
+        {"tenant": tenant_id, "session": session_id},
+    )
+    return [FollowedRun(row.id, row.is_finished, row.options, row.are_own) for row in rows]
 
 
 async def edit_next_options(
     connection: AsyncConnection, tenant_id: str, run_id: str, options: Mapping[str, Any]
 ) -> None:
-    """Give other options to the run that follows a finished one; its own stay as they were."""
+    """Give other options to the run that follows one by itself; its own stay as they were."""
     await connection.execute(
         sql(
             """UPDATE runs SET next_options = CAST(:options AS jsonb)

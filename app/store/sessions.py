@@ -10,7 +10,7 @@ import orjson
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.errors import IdTaken, SessionArchived
+from app.errors import IdTaken, NotFound, SessionArchived
 from app.store.engine import sql
 
 
@@ -142,6 +142,14 @@ async def find_session(
         )
     ).one_or_none()
     return SessionRow(**row._mapping) if row else None  # noqa: SLF001 - SQLAlchemy's public name
+
+
+async def session_of(connection: AsyncConnection, tenant_id: str, session_id: str) -> SessionRow:
+    """Give a session. Raises `NotFound`."""
+    row = await find_session(connection, tenant_id, session_id)
+    if row is None:
+        raise NotFound("There is no such session.")
+    return row
 
 
 async def options_of_session(

@@ -132,6 +132,8 @@ class Edit:
     """A waiting run as it is to be."""
 
     options: Mapping[str, Any]
+    changed: Mapping[str, Any]
+    """Those of them that are changed: they count for a run that follows by itself, too."""
     metadata: Mapping[str, Any]
     priority: int
     prompts: Sequence[Prompt] | None = None
@@ -146,6 +148,7 @@ async def edit_run(
     await connection.execute(
         sql(
             """UPDATE runs SET options = CAST(:options AS jsonb),
+                 next_options = next_options || CAST(:changed AS jsonb),
                  metadata = CAST(:metadata AS jsonb), priority = :priority,
                  upfront_steers = coalesce(CAST(:steers AS integer), upfront_steers)
                WHERE tenant_id = :tenant AND id = :run"""
@@ -154,6 +157,7 @@ async def edit_run(
             "tenant": tenant_id,
             "run": run_id,
             "options": orjson.dumps(edit.options).decode(),
+            "changed": orjson.dumps(edit.changed).decode(),
             "metadata": orjson.dumps(edit.metadata).decode(),
             "priority": edit.priority,
             "steers": None if prompts is None else sum(prompt.is_steer for prompt in prompts),

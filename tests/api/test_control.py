@@ -202,35 +202,60 @@ async def test_a_command_in_the_background_is_stopped(stage: Stage) -> None:
     await until(is_told)
 
 
+WAITS_FOR = "while [ ! -e {} ]; do sleep 0.05; done"
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+@pytest.mark.parametrize("sets", ["mode", "rules"])
 async def test_what_is_set_meanwhile_counts_for_the_turn_that_tells_of_a_commands_end(
-    stage: Stage,
+    stage: Stage, sets: str, goes_on: bool
 ) -> None:
-    waits = "while [ ! -e go ]; do sleep 0.05; done"
-    begun = {"tool": "Bash", "input": {"command": waits, "run_in_background": True}}
+    """Meanwhile: while the run before it goes on, or only its command does."""
+    begun = bash(WAITS_FOR.format("go"), run_in_background=True)
     writes = {"tool": "Write", "input": {"file_path": "/workspace/late", "content": "x"}}
-    steps = (begun, {"text": "left"}, writes, {"text": "heard"})
+    steps = (begun, bash(WAITS_FOR.format("on")), {"text": "left"}, writes, {"text": "heard"})
     options = {"allowed_tools": ["Bash"], "permission_mode": "acceptEdits", "max_budget_usd": 1}
     folder = stage.root / uuid.uuid4().hex
     folder.mkdir(mode=0o777)
     place = {"source": "directory", "path": str(folder)}
-    run = await stage.run(scripted(*steps), options=options, workspace=place)
-    session_id = run["session_id"]
-    await log(stage.client, run)
-    await control(stage.client, session_id, subtype="set_permission_mode", mode="plan")
-    before = await read(stage.client, f"/v1/runs/{run['id']}")
-    assert before["options"]["permission_mode"] == "acceptEdits"  # as it was
+    body = {"prompt": scripted(*steps), "options": options, "workspace": place}
+    run = (await post(stage.client, "/v1/runs", **body))["run"]
+    path = f"/v1/sessions/{run['session_id']}"
+
+    async def works() -> bool:
+        return "task_started" in str(await log(stage.client, run))
+
+    await until(works)
+    if not goes_on:
+        (folder / "on").touch()
+        await ended(stage.client, run["id"])
+    if sets == "rules":
+        changed = await stage.client.patch(path, json={"options": {"disallowed_tools": ["Write"]}})
+        assert changed.status_code == 200
+        control_after = {"subtype": "set_permission_mode", "mode": "default"}
+        await control(stage.client, run["session_id"], **control_after)
+    else:
+        await control(stage.client, run["session_id"], subtype="set_permission_mode", mode="plan")
+    (folder / "on").touch()
+    before = await ended(stage.client, run["id"])
+    assert "disallowed_tools" not in before["options"]  # as it was
     (folder / "go").touch()
 
     async def followed() -> bool:
-        page = await read(stage.client, f"/v1/sessions/{session_id}/runs")
+        page = await read(stage.client, f"{path}/runs")
         return [each["status"] for each in page["data"]] == ["finished"] * 2
 
     await until(followed)
-    page = await read(stage.client, f"/v1/sessions/{session_id}/runs")
-    (followed_by,) = (each for each in page["data"] if each["origin"] == "task-notification")
-    assert followed_by["options"]["permission_mode"] == "plan"
-    assert 0 < float(followed_by["options"]["max_budget_usd"]) < 1
+    page = await read(stage.client, f"{path}/runs")
+    (follower,) = (each for each in page["data"] if each["origin"] == "task-notification")
+    told = follower["options"].get("disallowed_tools"), follower["options"]["permission_mode"]
+    assert told == ((["Write"], "default") if sets == "rules" else (None, "plan"))
+    assert 0 < float(follower["options"]["max_budget_usd"]) < 1
     assert not (folder / "late").exists()
+
+
+def bash(command: str, **given: Any) -> dict[str, Any]:
+    return {"tool": "Bash", "input": {"command": command, **given}}
 
 
 async def test_what_fills_the_window_is_told_as_elsewhere(stage: Stage) -> None:

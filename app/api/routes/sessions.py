@@ -151,6 +151,8 @@ async def change(
 ) -> Response:
     """Change title, tags, metadata, or the options of later runs; archive it, or take that back.
 
+    Later runs are also those that follow by themselves, when something in the background has ended.
+
     With `If-Match` only if nobody has edited it since you read it.
     """
     wish = (body or SessionChangeBody()).change()
