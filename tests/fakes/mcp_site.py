@@ -1,6 +1,7 @@
 """An MCP server over HTTP, by the official package, as real as it gets: uvicorn on loopback."""
 
 import asyncio
+import base64
 import contextlib
 import io
 import socket
@@ -15,6 +16,7 @@ from mcp_types import (
     BlobResourceContents,
     CallToolResult,
     EmbeddedResource,
+    ImageContent,
     ResourceLink,
     TextContent,
     TextResourceContents,
@@ -75,6 +77,13 @@ def _made(site: Site) -> MCPServer[Any]:  # noqa: C901 - many small tools
     def picture() -> Image:
         """Give a picture."""
         return Image(data=png(), format="png")
+
+    @made.tool(structured_output=False)
+    def bad_picture() -> CallToolResult:
+        """Give what calls itself a picture."""
+        data = base64.b64encode(b"\x89PNG\r\n\x1a\nnothing").decode()
+        image = ImageContent(type="image", data=data, mime_type="image/jpeg")
+        return CallToolResult(content=[image])
 
     @made.tool(structured_output=False)
     def parts() -> CallToolResult:
