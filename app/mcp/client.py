@@ -256,8 +256,14 @@ class Connection:
             self._settled.set()
 
     def _made(self, ending: Ending) -> Client:
+        over = self._lost  # of this connection, not of one that comes after it
+
+        def lost(why: str) -> None:
+            ending.why = ending.why or why
+            over.set()
+
         return Client(
-            Screened(self.link(ending), self._lost.set),
+            Screened(self.link(ending), lost),
             cache=None,
             client_info=types.Implementation(name="treadle", version=self.version),
             message_handler=self._heard,

@@ -58,6 +58,7 @@ RESULTS: dict[str, Any] = {
     "fine": {"content": [text("fine")]},
 }
 REQUEST = {"jsonrpc": "2.0"}
+NOISE = "x" * 10_000
 ERRORS: dict[str, Any] = {
     "rpc_nul": {"code": -1, "message": "no\0\ud800" + "x" * 100_000},
     "rpc_wrong": {"code": "one", "message": None},
@@ -75,7 +76,9 @@ def tool(name: Any, **more: Any) -> Json:
 
 
 LISTS: dict[str, Any] = {
-    "usual": [tool(name) for name in (*RESULTS, *ERRORS, "storm", "asks", "twice", "noise")],
+    "usual": [
+        tool(name) for name in (*RESULTS, *ERRORS, "storm", "asks", "twice", "noise", "deaf")
+    ],
     "names": [
         *map(tool, ("Bash", "a\0b", "a b", "a.b", "a_b", "", " ", "\ud800", "x" * 500, "é", "🙂")),
         *map(tool, ("a.b", "__", "client", "ToolSearch", "mcp__other__tool", "../x", "\n")),
@@ -151,6 +154,11 @@ def call(name: str, reply: Json) -> None:
             say({**REQUEST, "id": None, "error": {"code": 1, "message": "?"}})
             say({**reply})
             reply["result"] = {"content": [text("the second answer")]}
+        case "deaf":  # asks for ever, and reads none of the answers
+            while True:
+                say(
+                    {**REQUEST, "id": os.urandom(8).hex(), "method": "ping", "params": {"x": NOISE}}
+                )
         case "noise":
             noise = 'no JSON\n{"jsonrpc": "1.0"}\n[]\n\n\x00\x01\n"x"\n'
             sys.stdout.write(noise + "[" * 5_000 + "\n")

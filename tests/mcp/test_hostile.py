@@ -1,5 +1,6 @@
 """Servers that mean harm, before any call: what they list, and what they pour out."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -90,3 +91,19 @@ async def test_a_storm_of_changes_is_listed_now_and_then(rooms: Rooms) -> None:
         for _ in range(3):
             assert await at.said("mcp__h__storm") == "fine"
         assert at.servers.generation - before <= 5
+
+
+@pytest.mark.requirement("mcp:hostile")
+async def test_who_asks_for_ever_and_reads_no_answer_is_not_listened_to(
+    rooms: Rooms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.mcp.screen._UNTAKEN_S", 3)
+    async with desk(rooms, {"h": hostile()}, call_s=60) as at:
+        before, most = len(asyncio.all_tasks()), 0
+        call = asyncio.create_task(at.said("mcp__h__deaf"))
+        while not call.done():
+            await asyncio.sleep(0.05)
+            most = max(most, len(asyncio.all_tasks()) - before)
+        assert "lost during the call (it does not read what it is answered)" in await call
+        assert most < 100  # each answer that waits is a task
+        assert await at.said("mcp__h__fine") == "fine"
