@@ -207,6 +207,10 @@ def _message(error: Mapping[str, Any], pointer: str) -> str:
             return "there is no such field"
         case "missing" if not pointer:
             return "a JSON object is needed"
+        case "union_tag_not_found":
+            return "Field required"
+        case "union_tag_invalid":
+            return f"must be one of {error['ctx']['expected_tags']}"
         case "model_attributes_type" | "model_type" | "dict_type":
             return "must be a JSON object"
         case _:

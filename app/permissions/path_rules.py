@@ -28,23 +28,39 @@ class PathPattern:
 
     @cached_property
     def _base(self) -> str:
-        if self.text.startswith("//"):
-            return "/"
-        return self.home if self.text.startswith("~/") else self.root
+        return self._placed[0]
 
     @cached_property
     def is_anchored(self) -> bool:
-        return self.text.startswith(("/", "~/"))
+        return self.text.startswith(("/", "~/")) or ".." in self.text.split("/")
 
     @cached_property
     def line(self) -> str:
         """The pattern in gitignore's own words, beneath its base."""
-        text = self.text.removeprefix("~") if self.text.startswith("~/") else self.text
-        text = text[1:] if text.startswith("//") else text
-        if text.startswith("/"):
-            return text
-        text = text.removeprefix("./")
-        return text if text.startswith("**/") else f"**/{text}"
+        return self._placed[1]
+
+    @cached_property
+    def _placed(self) -> tuple[str, str]:
+        """Give base and line. Paths are normal, so `//`, `.` and `..` within would match none."""
+        text, base = self.text, self.root
+        if text.startswith("//"):
+            base = "/"
+        elif text.startswith("~/"):
+            text, base = text[1:], self.home
+        parts = [part for part in text.split("/") if part not in ("", ".")]
+        end = "/" if text.endswith("/") else ""
+        if ".." in parts:
+            found: list[str] = []
+            for part in [*base.strip("/").split("/"), *parts]:
+                if part != "..":
+                    found.append(part)
+                elif found:
+                    found.pop()
+            base, parts = "/", [part for part in found if part]
+        line = f"{'/'.join(parts)}{end}"
+        if self.is_anchored:
+            return base, f"/{line}"
+        return base, line if parts[:1] == ["**"] and len(parts) > 1 else f"**/{line}"
 
     @cached_property
     def _regex(self) -> re.Pattern[str] | None:

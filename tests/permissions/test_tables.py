@@ -25,6 +25,7 @@ from tests.permissions.tables import (
     answer,
     bash,
     decided,
+    file,
     letter,
 )
 
@@ -147,3 +148,25 @@ def test_a_deny_rule_reaches_a_path_wherever_the_shell_stands() -> None:
 def test_what_changes_programs_later_is_approved_whatever_allows_it(mode: str) -> None:
     found = letters(HOOK_WRITES, permission_mode=mode, allowed_tools=["Bash", "Edit"])
     assert found == dict.fromkeys(HOOK_WRITES, "D" if mode == "dontAsk" else "?")
+
+
+@pytest.mark.requirement("permissions:rules")
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("./secret/**", ".//secret/**", "././secret/**", "/./secret/**", "/a/../secret/**"),
+        *(
+            "../workspace/secret/**",
+            "a/../secret/",
+            "//workspace//secret/**",
+            "//workspace/./secret",
+        ),
+        *("///workspace/secret/**", "//workspace/a/../secret/*", "~/../../workspace/secret/**"),
+    ],
+)
+def test_a_path_pattern_means_the_same_however_it_is_written(pattern: str) -> None:
+    for call in (file("Read", "secret/s"), file("Write", "secret/s"), bash("cat secret/s")):
+        assert letter(decided(call, disallowed_tools=[f"Read({pattern})"])) == "D"
+    inside, outside = file("Edit", "secret/s"), file("Edit", "other/s")
+    assert letter(decided(inside, allowed_tools=[f"Edit({pattern})"])) == "A"
+    assert letter(decided(outside, allowed_tools=[f"Edit({pattern})"])) == "?"
