@@ -22,6 +22,7 @@ from app.domain.options import AgentOptions
 from app.domain.tools import ToolCall
 from app.errors import NobodyAnswered, Parked
 from app.runs.live import Hub
+from app.runs.turns import Turns
 from app.store import actions
 from app.store.engine import Database
 from app.store.leases import Lease
@@ -88,9 +89,11 @@ class Desk:
     _is_parking: bool = False
     _held: int = 0
     """How many wait who cannot wait elsewhere."""
+    _turns: Turns = field(init=False)
 
     def __post_init__(self) -> None:
         self.hold_s = self.rules.hold_s
+        self._turns = Turns(self._look)
 
     def hold_for(self, seconds: float | None) -> None:
         """Keep the run here for so long while it waits; not for longer than the operator says."""
@@ -157,24 +160,25 @@ class Desk:
         same answer again.
         Raises `Parked`, `NobodyAnswered`, `LeaseLost`.
         """
-        found = await self.outlast(
-            lambda: actions.newest_of_call(self.database, self.lease, request.tool_use_id)
-        )
-        is_of_call = found is not None and found.is_about(request.tool_name, request.sha256)
-        if found is None or found.status == "withdrawn" or not is_of_call:
-            if may_have_run and not can_repeat:
+        async with self._turns.of(request.tool_use_id):
+            found = await self.outlast(
+                lambda: actions.newest_of_call(self.database, self.lease, request.tool_use_id)
+            )
+            is_of_call = found is not None and found.is_about(request.tool_name, request.sha256)
+            if found is None or found.status == "withdrawn" or not is_of_call:
+                if may_have_run and not can_repeat:
+                    return None
+                found = None
+            elif found.is_used and may_have_run and not can_repeat:
                 return None
-            found = None
-        elif found.is_used and may_have_run and not can_repeat:
-            return None
-        elif found.is_used and not can_repeat and request.tool_use_id not in self.open_calls:
-            found = None  # an answer is good for one call, and this is another of the same id
-        self.has_asked = True
-        answer = found.answer if found else None
-        if answer is None:
-            answer = await self._wait(found.id if found else await self._open(request))
-        self.open_calls -= {request.tool_use_id}
-        return await self._taken(answer)
+            elif found.is_used and not can_repeat and request.tool_use_id not in self.open_calls:
+                found = None  # an answer is good for one call, and this is another of the same id
+            self.has_asked = True
+            answer = found.answer if found else None
+            if answer is None:
+                answer = await self._answered(request, found)
+            self.open_calls -= {request.tool_use_id}
+            return await self._taken(answer)
 
     async def answer_here(self, request: Request, *, can_repeat: bool) -> Answer | None:
         """Ask for somebody who waits on this host: the run is not let go meanwhile.
@@ -186,10 +190,11 @@ class Desk:
         self.has_asked = True
         self._held += 1
         try:
-            found = await self._same(request) if can_repeat else None
-            answer = found.answer if found else None
-            if answer is None:
-                answer = await self._wait(found.id if found else await self._open(request))
+            async with self._turns.of(request.tool_use_id):
+                found = await self._same(request) if can_repeat else None
+                answer = found.answer if found else None
+                if answer is None:
+                    answer = await self._answered(request, found)
         except Parked:
             if can_repeat:
                 await asyncio.Event().wait()
@@ -269,7 +274,16 @@ class Desk:
         await self.outlast(store)
         return action_id
 
-    async def _wait(self, action_id: str) -> Answer:
+    async def _answered(self, request: Request, found: actions.Open | None) -> Answer:
+        """Wait for an answer; what is withdrawn meanwhile is asked again. Raises `Parked`."""
+        if self._is_parking:
+            raise Parked
+        answer = await self._wait(found.id) if found else None
+        while answer is None:
+            answer = await self._wait(await self._open(request))
+        return answer
+
+    async def _wait(self, action_id: str) -> Answer | None:
         self._waiting.add(action_id)
         self._look()
         try:
@@ -280,7 +294,8 @@ class Desk:
         await self._tell()
         return answer
 
-    async def _settled(self, action_id: str) -> Answer:
+    async def _settled(self, action_id: str) -> Answer | None:
+        """Wait until an action is settled: give its answer, or None when it was withdrawn."""
         while True:
             bell = self._bell
             found = await self.outlast(
@@ -289,6 +304,8 @@ class Desk:
             if found.answer is not None:
                 self._has_news = True  # it may have changed the run's permissions
                 return found.answer
+            if found.status == "withdrawn":
+                return None
             await self._tell()
             if self._is_time_to_go():
                 raise Parked
@@ -297,7 +314,7 @@ class Desk:
 
     def _look(self) -> None:
         """Note whether everything waits, and let those who wait see it."""
-        if self._waiting and len(self._waiting) >= self._expected:
+        if self._waiting and len(self._waiting) + self._turns.behind >= self._expected:
             self._quiet_since_s = self._quiet_since_s or time.monotonic()
         else:
             self._quiet_since_s = None
