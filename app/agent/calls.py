@@ -56,8 +56,16 @@ class Calls:
     _end: Parked | Interrupted | None = None
     """What ends the step, once what is ready is taken."""
 
+    @property
+    def under_way(self) -> int:
+        """How many calls may move.
+
+        All others wait for one of them to end: if each of these waits for an answer, nothing moves.
+        """
+        return min(self.open, MAX_PARALLEL_CALLS)
+
     def start(self, calls: Iterable[ToolUseBlock]) -> None:
-        """Start a task for each call."""
+        """Start a task for each call. None of them runs before the caller waits for something."""
         slots = asyncio.Semaphore(MAX_PARALLEL_CALLS)
         for call in calls:
             task = asyncio.create_task(self._run(call, slots))

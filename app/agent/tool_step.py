@@ -64,14 +64,14 @@ async def run_tools(
             state = await with_current_options(replace(state, unsure=frozenset()), effects)
         effects.side.allow(state.budget_left_usd)
         running = Calls(state, effects, tree, carry_out)
-        tree.expects(state, len(group))
         running.start(group)
+        tree.expects(state, running.under_way)
         try:
             while done := await running.ready():
                 advance = _settled(done, state, effects)
                 yield advance
                 state = advance.state
-                tree.expects(state, running.open)
+                tree.expects(state, running.under_way)
                 running.stored()
         except Interrupted as end:
             await running.stop()

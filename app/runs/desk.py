@@ -334,7 +334,8 @@ class Desk:
             self.hub.grew(self.lease.tenant_id, self.lease.session_id, seq)
 
     def _is_time_to_go(self) -> bool:
-        if self._is_parking:
+        if self._is_parking:  # some come only now: calls that had to wait for a place
+            self.parked_for = sorted({*self.parked_for, *self._waiting})
             return True
         if self._quiet_since_s is None:
             return False

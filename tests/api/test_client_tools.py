@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from app.agent.calls import MAX_PARALLEL_CALLS
 from tests.api.stage import Stage, pointers, problem, scripted
 from tests.api.test_actions import answer, asked, log, parked, read, results, until
 from tests.api.test_queue import ended, post
@@ -88,6 +89,23 @@ async def test_calls_that_change_nothing_wait_together_beside_other_work(stage: 
     await ended(stage.client, run["id"])
     told = results(await log(stage.client, run))
     assert sorted(str(result.get("is_error")) for result in told[1:]) == ["None", "True"]
+
+
+async def test_more_calls_than_run_together_do_not_keep_a_run_that_waits_on_its_host(
+    stage: Stage,
+) -> None:
+    many = MAX_PARALLEL_CALLS + 2
+    prompt = scripted([CALL] * many, {"text": "lit"})
+    body = {"options": options(readOnlyHint=True), "actions": {"hold_seconds": 0}}
+    run = (await post(stage.client, "/v1/runs", prompt=prompt, **body))["run"]
+    await parked(stage, run)
+    page = await read(stage.client, "/v1/actions", run_id=run["id"], status="pending")
+    assert len(page["data"]) == many
+    answers = [{"id": action["id"], "answer": {"content": "on"}} for action in page["data"]]
+    done = await stage.client.post("/v1/actions/resolve", json={"resolutions": answers})
+    assert [each["problem"] for each in done.json()["data"]] == [None] * many
+    await ended(stage.client, run["id"])
+    assert len(results(await log(stage.client, run))) == many
 
 
 @pytest.mark.requirement("field:P43")
