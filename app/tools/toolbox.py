@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from app.domain.text import printable
-from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
+from app.domain.tools import JsonValue, ToolCall, ToolMemory, ToolResult, ToolSpec
 from app.errors import ToolFailed
 from app.sandbox.driver import Sandbox
 from app.tools.decoder import Decoder
@@ -59,6 +59,8 @@ class Toolbox:
         self._shelf = shelf or Shelf(workspace)
         self._beyond = beyond or Beyond()
         self._hidden = hidden
+        self._read: tuple[Tool[Any], Mapping[str, JsonValue], ToolInput] | None = None
+        """What was read last, and from what: a call is looked at before it is decided, and then made."""
 
     def specs(self) -> Sequence[ToolSpec]:
         return self._specs
@@ -117,7 +119,9 @@ class Toolbox:
         tool = self._tools.get(call.name)
         if tool is None:
             raise self._unknown(call.name)
-        return tool, parse_input(tool, call.input)
+        if self._read is None or self._read[0] is not tool or self._read[1] is not call.input:
+            self._read = tool, call.input, parse_input(tool, call.input)
+        return tool, self._read[2]
 
     def _unknown(self, name: str) -> ToolFailed:
         shown = printable(name)[:_MAX_NAME]

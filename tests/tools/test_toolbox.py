@@ -304,3 +304,15 @@ def test_optional_fields_are_offered_without_null(desk: Desk) -> None:
     }
     assert spec.input_schema["additionalProperties"] is False
     assert spec.input_schema["required"] == ["text"]
+
+
+async def test_a_call_that_was_looked_at_is_made_with_its_own_input(desk: Desk) -> None:
+    tools = box(desk)
+    first, second = (ToolCall(f"t{n}", "Echo", {"text": "told", "n": n}) for n in (1, 2))
+    assert tools.invalid(first) is None
+    assert tools.invalid(second) is None
+    changed = ToolCall("t2", "Echo", {**second.input, "n": 3})
+    results = [await tools.call(call, ToolMemory()) for call in (first, second, second, changed)]
+    assert [result.structured["given"]["n"] for result in results] == [1, 2, 2, 3]
+    worse = ToolCall("t1", "Echo", {**first.input, "n": "many"})
+    assert (await tools.call(worse, ToolMemory())).is_error
