@@ -43,7 +43,7 @@ async def begin(
     """
     session_id = session if isinstance(session, str) else None
     return await begin_by(
-        lambda once: service.commands.start(caller, session, body.wish(), once=once),
+        lambda once: service.starts.start(caller, session, body.wish(), once=once),
         request,
         service,
         caller,

@@ -23,15 +23,12 @@ from app.errors import (
 from app.permissions.updates import with_updates
 from app.runs.changing import Change, change_options
 from app.runs.gate import EXIT_PLAN
-from app.runs.live import Hub
 from app.runs.once import Once, guarded
 from app.runs.policy import Policy
 from app.runs.telling import Teller
-from app.runs.worker import Worker
 from app.store.action_lists import ActionFilter as ActionFilter
 from app.store.action_lists import ActionRow as ActionRow
 from app.store.action_lists import find_action, list_actions
-from app.store.bus import Bus
 from app.store.engine import Database
 from app.store.keys import Caller
 from app.store.keyset import Keyset
@@ -84,9 +81,7 @@ class Actions:
     """All that the API does with actions."""
 
     database: Database
-    hub: Hub
-    bus: Bus
-    worker: Worker | None
+    teller: Teller
     policy: Policy
     check_input: CheckInput
 
@@ -209,8 +204,8 @@ class Actions:
             await change_options(connection, change)
 
     def _tell(self, tenant_id: str, action: ActionRow) -> None:
-        self.hub.grew(tenant_id, action.session_id, action.last_seq)
-        Teller(self.hub, self.bus, self.worker).answered(action.run_id)
+        self.teller.hub.grew(tenant_id, action.session_id, action.last_seq)
+        self.teller.answered(action.run_id)
 
 
 def _check_answers(row: ActionRow, answers: Mapping[str, Any]) -> None:

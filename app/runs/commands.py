@@ -1,4 +1,4 @@
-"""What clients can do to runs: send prompts; change, remove and cancel.
+"""What clients can do to runs that wait, or go on: change, remove and cancel.
 
 Each command is one transaction; afterwards readers, owners and other hosts are told. With a `once`
 a command has its effect at most once: repeated, it raises `Replayed`.
@@ -10,24 +10,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.agent.effects import Stamps
 from app.runs.cancelling import Cancelled, Canceller, ManyCancelled
-from app.runs.live import Hub
 from app.runs.once import Once, guarded
-from app.runs.policy import Policy
-from app.runs.skills import KnownSkills
 from app.runs.starts import Starts, run_of
-from app.runs.telling import Accepted, Teller
+from app.runs.telling import Teller
 from app.runs.wishes import (
-    RetryWish,
     RunChange,
     RunChoice,
-    RunWish,
-    SessionWish,
     merged_metadata,
     new_prompts,
 )
-from app.runs.worker import Worker
-from app.runs.workspaces import WorkspaceRules
-from app.store.bus import Bus
 from app.store.engine import Database
 from app.store.keys import Caller
 from app.store.runs import RunRow
@@ -36,45 +27,13 @@ from app.store.waiting import Edit, edit_run
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """All writes that begin or change runs. `worker` is None on a host that only serves HTTP."""
+    """All writes that change runs."""
 
     database: Database
-    hub: Hub
-    bus: Bus
-    worker: Worker | None
-    policy: Policy
-    workspaces: WorkspaceRules
+    starts: Starts
+    """A changed run's options are checked as those of a new one."""
+    teller: Teller
     stamps: Stamps
-    queue_per_session: int
-    skills: KnownSkills
-
-    # -- prompts --------------------------------------------------------------------------
-
-    async def start(
-        self,
-        caller: Caller,
-        session: SessionWish | str,
-        wish: RunWish,
-        *,
-        once: Once | None = None,
-    ) -> Accepted:
-        """Send prompts into a new session, or into the session of the given id.
-
-        Committed when this returns: they survive whatever happens next.
-        """
-        return await self._starts.start(caller, session, wish, once=once)
-
-    async def retry(
-        self, caller: Caller, run_id: str, wish: RetryWish, *, once: Once | None = None
-    ) -> Accepted:
-        """Try a failed run again, as a run of its own.
-
-        Raises `RunUnfinished`, `RunNotRetryable`, and `SessionBusy` for a session that has
-        unfinished runs.
-        """
-        return await self._starts.retry(caller, run_id, wish, once=once)
-
-    # -- runs that wait or go on ----------------------------------------------------------
 
     async def change(
         self, caller: Caller, run_id: str, change: RunChange, *, once: Once | None = None
@@ -84,9 +43,7 @@ class Commands:
 
         async def write(connection: AsyncConnection) -> RunRow:
             run = await self._canceller(caller).waiting_run(connection, run_id)
-            options = await self._starts.checked(
-                caller, change.options.over(self._starts.asked(run))
-            )
+            options = await self.starts.checked(caller, change.options.over(self.starts.asked(run)))
             stored, changed = options.stored(), change.options.stored()
             edit = Edit(
                 stored,
@@ -106,7 +63,7 @@ class Commands:
         run = await guarded(
             self.database, once, lambda connection: canceller.remove(connection, run_id)
         )
-        self._teller.cancelled(caller.tenant_id, Cancelled(run, is_already_finished=False))
+        self.teller.cancelled(caller.tenant_id, Cancelled(run, is_already_finished=False))
         return run
 
     async def cancel(
@@ -130,7 +87,7 @@ class Commands:
                 connection, run_id, reason=reason, spares_tasks=spares_tasks
             ),
         )
-        self._teller.cancelled(caller.tenant_id, cancelled)
+        self.teller.cancelled(caller.tenant_id, cancelled)
         return cancelled
 
     async def cancel_many(
@@ -152,26 +109,8 @@ class Commands:
             ),
         )
         for cancelled in done.runs:
-            self._teller.cancelled(caller.tenant_id, cancelled)
+            self.teller.cancelled(caller.tenant_id, cancelled)
         return done
-
-    # -- parts ----------------------------------------------------------------------------
-
-    @property
-    def _teller(self) -> Teller:
-        return Teller(self.hub, self.bus, self.worker)
-
-    @property
-    def _starts(self) -> Starts:
-        return Starts(
-            self.database,
-            self.worker,
-            self.policy,
-            self.workspaces,
-            self.queue_per_session,
-            self._teller,
-            self.skills,
-        )
 
     def _canceller(self, caller: Caller) -> Canceller:
         return Canceller(self.database, self.stamps, caller.tenant_id)

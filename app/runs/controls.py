@@ -14,10 +14,10 @@ from app.permissions.updates import with_updates
 from app.runs.changing import Apply, Change, Changed, change_options
 from app.runs.commands import Commands
 from app.runs.once import Once, guarded
+from app.runs.policy import Policy
 from app.runs.queries import Queries
 from app.runs.receipts import settle
 from app.runs.telling import Teller
-from app.store.bus import Bus
 from app.store.keys import Caller
 from app.store.keyset import Keyset
 from app.store.runs import RunFilter, list_runs
@@ -34,7 +34,8 @@ class Controls:
 
     commands: Commands
     queries: Queries
-    bus: Bus
+    policy: Policy
+    teller: Teller
     _stopped: dict[tuple[str, str], asyncio.Event] = field(default_factory=dict)
     """By session and task: set when a host says that it has stopped it."""
 
@@ -106,25 +107,23 @@ class Controls:
 
         What `check` raises after the change undoes it.
         """
-        commands = self.commands
-        change = Change(caller, commands.policy, session_id, apply, pointer)
+        change = Change(caller, self.policy, session_id, apply, pointer)
 
         async def write(connection: AsyncConnection) -> Changed:
             changed = await change_options(connection, change)
             check()
             return changed
 
-        changed = await guarded(commands.database, once, write)
-        commands.hub.grew(caller.tenant_id, session_id, changed.session.last_seq)
-        teller = Teller(commands.hub, commands.bus, commands.worker)
+        changed = await guarded(self.queries.database, once, write)
+        self.teller.hub.grew(caller.tenant_id, session_id, changed.session.last_seq)
         for run_id in changed.run_ids:
-            teller.changed(run_id)
+            self.teller.changed(run_id)
         return changed
 
     async def stop_task(self, caller: Caller, session_id: str, task_id: str) -> None:
         """Stop a command in the background, on whatever host it runs. Raises `NotRunning`."""
         await self.queries.session(caller.tenant_id, session_id)
-        worker = self.commands.worker
+        worker = self.teller.worker
         if worker is not None and await worker.stop_task(caller.tenant_id, session_id, task_id):
             return
         key = (session_id, task_id)
@@ -132,7 +131,7 @@ class Controls:
         try:
             async with asyncio.timeout(STOP_WITHIN_S):
                 while not event.is_set():
-                    self.bus.say(TaskStopAsked(caller.tenant_id, session_id, task_id))
+                    self.teller.bus.say(TaskStopAsked(caller.tenant_id, session_id, task_id))
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(event.wait(), ASK_EVERY_S)
         except TimeoutError:

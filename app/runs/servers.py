@@ -82,7 +82,7 @@ class ServerControls:
         session = await self.controls.queries.session(caller.tenant_id, session_id)
         if session.active_run_id is None:
             raise _no_run(name)
-        worker = self.controls.commands.worker
+        worker = self.controls.teller.worker
         if worker is not None and await worker.reconnect(caller.tenant_id, session_id, name):
             return
         key = (session_id, name)
@@ -90,7 +90,7 @@ class ServerControls:
         try:
             async with asyncio.timeout(STOP_WITHIN_S):
                 while not event.is_set():
-                    self.controls.bus.say(ServerAsked(caller.tenant_id, session_id, name))
+                    self.controls.teller.bus.say(ServerAsked(caller.tenant_id, session_id, name))
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(event.wait(), ASK_EVERY_S)
         except TimeoutError:

@@ -15,6 +15,7 @@ from app.runs.servers import ServerControls
 from app.runs.sessions import Sessions
 from app.runs.skills import Skills
 from app.runs.slots import StreamSlots
+from app.runs.starts import Starts
 from app.runs.stored_outputs import StoredOutputs
 from app.runs.window import WindowReader
 from app.runs.worker import Worker
@@ -28,6 +29,7 @@ class Service:
     database: Database
     hub: Hub
     worker: Worker | None
+    starts: Starts
     commands: Commands
     sessions: Sessions
     skills: Skills

@@ -35,7 +35,9 @@ from app.runs.service import Service
 from app.runs.sessions import Sessions
 from app.runs.skills import KnownSkills, Skills
 from app.runs.slots import StreamSlots
+from app.runs.starts import Starts
 from app.runs.stored_outputs import StoredOutputs
+from app.runs.telling import Teller
 from app.runs.window import WindowReader
 from app.runs.worker import Worker, open_worker
 from app.runs.workspaces import WorkspaceRules
@@ -201,18 +203,18 @@ def _service(ground: _Ground, worker: Worker | None) -> Service:
     settings, database, bus, hub = ground.settings, ground.database, ground.bus, ground.hub
     policy = policy_of(settings, ground.providers, ground.stamps.models)
     queries = Queries(database, hub)
-    commands = Commands(
+    teller = Teller(hub, bus, worker)
+    starts = Starts(
         database,
-        hub,
-        bus,
         worker,
         policy,
         ground.rules,
-        ground.stamps,
         settings.engine.queue_per_session,
+        teller,
         KnownSkills(database),
     )
-    controls = Controls(commands, queries, bus)
+    commands = Commands(database, starts, teller, ground.stamps)
+    controls = Controls(commands, queries, policy, teller)
     bus.on_word(controls.heard)
     servers = ServerControls(controls)
     bus.on_word(servers.heard)
@@ -220,10 +222,11 @@ def _service(ground: _Ground, worker: Worker | None) -> Service:
         database=database,
         hub=hub,
         worker=worker,
+        starts=starts,
         commands=commands,
         sessions=Sessions(database, hub, policy, ground.rules),
         skills=Skills(database),
-        actions=Actions(database, hub, bus, worker, policy, input_check(ground.tools)),
+        actions=Actions(database, teller, policy, input_check(ground.tools)),
         controls=controls,
         servers=servers,
         queries=queries,

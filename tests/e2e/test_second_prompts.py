@@ -109,7 +109,7 @@ async def pair(make_settings: MakeSettings, messages_api: MessagesApi) -> AsyncI
             if isinstance(word, MailArrived):
                 mail.set()
 
-        a.service.commands.bus.on_word(hear)
+        a.service.controls.teller.bus.on_word(hear)
         yield Pair(a, b, door, messages_api, mail)
         door.is_open.set()
 

@@ -173,7 +173,7 @@ async def retry(
     wish = body or RetryBody()
     run = await service.queries.run(caller.tenant_id, run_id)
     return await begin_by(
-        lambda once: service.commands.retry(caller, run_id, wish.wish(), once=once),
+        lambda once: service.starts.retry(caller, run_id, wish.wish(), once=once),
         request,
         service,
         caller,

@@ -57,13 +57,13 @@ async def create(
     body: SessionBodyWithRun, service: ServiceDep, caller: CallerDep, write: WriteDep
 ) -> Response:
     """Create a session; with `run`, its first run too, in the same transaction."""
-    commands, first = service.commands, body.run
+    first = body.run
     if first is None:
         return await write.answer(
             lambda once: service.sessions.create(caller, body.wish(), once=once), _created
         )
     return await write.answer(
-        lambda once: commands.start(caller, body.wish(), first.wish(), once=once),
+        lambda once: service.starts.start(caller, body.wish(), first.wish(), once=once),
         lambda accepted: _created(accepted.session, accepted.run),
     )
 
