@@ -21,6 +21,7 @@ from app.runs.telling import Teller
 from app.store.keys import Caller
 from app.store.keyset import Keyset
 from app.store.runs import RunFilter, list_runs
+from app.store.tasks import find_task
 from app.store.words import TaskStopAsked, TaskStopped, Word
 
 STOP_WITHIN_S = 5.0
@@ -121,11 +122,13 @@ class Controls:
         return changed
 
     async def stop_task(self, caller: Caller, session_id: str, task_id: str) -> None:
-        """Stop a command in the background, on whatever host it runs. Raises `NotRunning`."""
+        """Stop what works in the background, on whatever host it does. Raises `NotRunning`."""
         await self.queries.session(caller.tenant_id, session_id)
         worker = self.teller.worker
         if worker is not None and await worker.stop_task(caller.tenant_id, session_id, task_id):
             return
+        if (why := await self._not_to_stop(caller, session_id, task_id)) is not None:
+            raise NotRunning(why)
         key = (session_id, task_id)
         event = self._stopped.setdefault(key, asyncio.Event())
         try:
@@ -135,8 +138,20 @@ class Controls:
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(event.wait(), ASK_EVERY_S)
         except TimeoutError:
-            raise NotRunning(
-                f"No task {task_id} runs in the session. Its log tells which ones do."
-            ) from None
+            raise NotRunning(f"The task {task_id} runs on no host now.") from None
         finally:
             self._stopped.pop(key, None)
+
+    async def _not_to_stop(self, caller: Caller, session_id: str, task_id: str) -> str | None:
+        """Say why the log shows that there is nothing to stop; None when there may be."""
+        task = await find_task(self.queries.database, caller.tenant_id, session_id, task_id)
+        if task is None:
+            return f"The session has no task {task_id}. Its log tells of each (`task_started`)."
+        if task.is_over:
+            return f"The task {task_id} has ended already."
+        if not task.is_in_background:
+            return (
+                f"The run waits for the subagent {task_id}, which ends with the turn: cancel the run, "
+                "or send `interrupt`."
+            )
+        return None

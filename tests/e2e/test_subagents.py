@@ -213,6 +213,26 @@ async def test_readers_of_previews_hear_that_a_subagent_asks_again(service: Host
 
 
 @pytest.mark.requirement("loop:subagent-cancel")
+async def test_what_cannot_be_stopped_alone_is_told_why(service: Host) -> None:
+    client, slow = service.client, long_sleep()
+    run = await start(client, scripted(agent(bash(slow)), {"text": "end"}), **OPTIONS)
+    control = f"/v1/sessions/{run['session_id']}/control"
+
+    async def refusal(task_id: str) -> str:
+        body = {"subtype": "stop_task", "task_id": task_id}
+        answer = await client.post(control, json=body)
+        assert (answer.status_code, answer.json()["code"]) == (409, "not_running")
+        return str(answer.json()["detail"])
+
+    await until_processes(slow, exist=True)
+    (child,) = await subagents(client, run["session_id"])
+    assert "The run waits for the subagent" in await refusal(child["agent_id"])
+    await client.post(control, json={"subtype": "interrupt"})
+    assert "has ended already" in await refusal(child["agent_id"])
+    assert "has no task nobody" in await refusal("nobody")
+
+
+@pytest.mark.requirement("loop:subagent-cancel")
 async def test_a_cancel_ends_what_subagents_have_under_way(
     service: Host, database_url: str
 ) -> None:

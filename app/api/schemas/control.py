@@ -36,7 +36,7 @@ class SetModelBody(In):
 
 
 class StopTaskBody(In):
-    """Stop a command in the background."""
+    """Stop a command or a subagent in the background. One that its run waits for ends with the turn."""
 
     model_config = example(subtype="stop_task", task_id="b3k9x2m7q")
 
