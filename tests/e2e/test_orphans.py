@@ -1,16 +1,17 @@
 """Subagents whose session nobody drives a run of: taken by a host, which lets them go again."""
 
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.conftest import MakeSettings
-from tests.e2e.test_background_commands import is_let_go, runs_of, told
+from tests.e2e.test_background_commands import follow_up, is_let_go, runs_of, told
 from tests.e2e.test_background_subagents import Json, child_run, in_background
 from tests.e2e.test_replicas import check_session
 from tests.e2e.test_subagents import OPTIONS
-from tests.hosts import host
+from tests.hosts import environment, host, host_process
 from tests.runs.prompts import bash, finished, messages, scripted, start
 from tests.store.seeds import opened, rows, until
 
@@ -106,3 +107,49 @@ async def test_a_run_that_follows_and_cannot_be_read_ends_after_as_many_attempts
         }
         results = await rows(database, "SELECT run_id FROM journal WHERE type = 'result'")
         assert len(results) == len({each["run_id"] for each in results}) == 3
+
+
+@pytest.mark.parametrize("dies", [False, True])
+async def test_one_that_waits_for_a_person_in_a_kept_session_goes_on_with_another_host(
+    make_settings: MakeSettings, database_url: str, tmp_path: Path, dies: bool
+) -> None:
+    """It keeps its host's place for as long as nobody answers, and no longer than the host is there."""
+    settings = make_settings(engine={"lease_s": 1.5, "heartbeat_s": 0.3, "poll_s": 0.1})
+    options: Json = {
+        **OPTIONS,
+        "allowed_tools": [],
+        "actions": {"permissions": "ask", "hold_seconds": 0},
+    }
+    child = in_background(bash("echo child >> log; wc -l < log"), {"text": "report"})
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(opened(database_url))
+        first = host_process(environment(settings), tmp_path / "a.log")
+        a = await stack.enter_async_context(first)
+        run = await start(a.client, scripted(child, {"text": "fine"}, {"text": "heard"}), **options)
+        session_id = run["session_id"]
+        await finished(a.client, run["id"])
+
+        async def asks() -> bool:
+            own = await child_run(a.client, session_id)
+            return bool(own["status"] == "requires_action")
+
+        await until(asks, within_s=15)
+        b = await stack.enter_async_context(host(settings))
+        if dies:
+            await a.kill()
+        else:
+            assert await a.terminate() == 0
+
+        async def asks_again() -> bool:
+            own = await child_run(b.client, session_id)
+            return (own["status"], own["attempt"]) == ("requires_action", 2)
+
+        await until(asks_again, within_s=15)
+        (action_id,) = (await pending(b.client, session_id)).values()
+        await allow(b.client, action_id)
+        followed = await follow_up(b.client, session_id, after=2)
+        assert followed["result"]["text"] == "heard"
+        own = await child_run(b.client, session_id)
+        assert (own["end_reason"], own["result"]["text"]) == ("completed", "report")
+        await until(lambda: is_let_go(database, session_id))
+        await check_session(database, session_id)
