@@ -18,7 +18,6 @@ from app.domain.ceiling import OperatorRules
 from app.domain.options import AgentOptions
 from app.domain.skills import SKILL_TOOL, UploadedSkill
 from app.domain.tools import ToolResult, ToolSpec
-from app.domain.usage import Usage
 from app.errors import NoProvider, ToolFailed, WorkspaceUnavailable
 from app.hooks.command import Shell
 from app.hooks.registry import HostHooks, Owner
@@ -34,7 +33,6 @@ from app.runs.live import Hub
 from app.runs.prepared import Prepared, PreparedToolbox
 from app.runs.previews import LivePreviews, QuietPreviews, live_previews
 from app.runs.progress import ToldToolbox
-from app.runs.side_model import SmallModel
 from app.sandbox.guarded_http import Guard
 from app.store.claims import Claim
 from app.store.engine import Database
@@ -57,6 +55,7 @@ from app.wiring.folders import Folders
 from app.wiring.hooks import hooked
 from app.wiring.mcp import adopting, run_servers, with_servers
 from app.wiring.permissions import disabled_tools, offered, on_offer, open_gate
+from app.wiring.side_models import SideModels
 from app.wiring.skills import bring_files, chosen
 
 _AT_THE_OPENING = frozenset({"Setup", "SessionStart", "UserPromptSubmit"})
@@ -97,10 +96,7 @@ class HostParts:
     agents: AgentRules
     operator: OperatorRules
     forbidden_modes: frozenset[str]
-    classifier_model: str | None
-    """What judges calls in the mode `auto`; None: the small model."""
-    small_model: str | None
-    """What is asked beside a run's conversation; None: its own model."""
+    side_models: SideModels
     hooks: HostHooks
 
     def describe(self, lease: Lease, work: Work) -> RunInfo:
@@ -209,7 +205,7 @@ class HostParts:
             )
             commands = self.folders.commands(place)
             model = self._model(options)
-            side = self._side(options, model, info)
+            side = self.side_models.small_of(info, model)
             hooks = await stack.enter_async_context(
                 self.hooks.open(
                     Owner(lease.tenant_id, lease.session_id, lease.run_id),
@@ -224,7 +220,7 @@ class HostParts:
                 self.operator,
                 work.ceiling,
                 hooked(person, info),
-                Classifier(side, self._classifier(options)),
+                Classifier(side, self.side_models.classifier_of(info)),
             )
             offer = on_offer(options, info.withheld)
             disabled = disabled_tools(self.tools, offer)
@@ -315,23 +311,6 @@ class HostParts:
             raise WorkspaceUnavailable("bypassPermissions is not allowed on this host any more.")
         if mode in self.forbidden_modes | work.ceiling.forbidden_modes:
             raise WorkspaceUnavailable(f"The permission mode {mode} is not allowed any more.")
-
-    def _side(self, options: AgentOptions, model: Model, info: RunInfo) -> SmallModel:
-        own, small = options.model or "", self.small_model
-        # A budget that cannot see what is spent beside it would be none.
-        if small is None or own == DEMO_MODEL or (self._has_price(own) > self._has_price(small)):
-            small = own
-        names = dict.fromkeys((small, own))
-        return SmallModel(model, tuple(names), self.stamps, self.retries, info.session_id)
-
-    def _classifier(self, options: AgentOptions) -> str | None:
-        own, chosen = options.model or "", self.classifier_model
-        is_unseen = chosen is not None and self._has_price(own) > self._has_price(chosen)
-        return None if own == DEMO_MODEL or is_unseen else chosen
-
-    def _has_price(self, model: str) -> bool:
-        now = self.stamps.clock.now()
-        return self.stamps.models.cost_usd(model, Usage(), now) is not None
 
     def _model(self, options: AgentOptions) -> Model:
         try:

@@ -14,7 +14,7 @@ from app.providers.registry import DEMO_MODEL, HOW_TO_SET_A_KEY, ProviderSet, re
 from app.runs.policy import Policy
 from app.sandbox.egress import EgressRules
 from app.sandbox.guarded_http import Guard
-from app.settings.groups import EgressSettings, ModelSettings
+from app.settings.groups import EgressSettings
 from app.settings.settings import Settings
 from app.wiring.mcp import check_servers, header_variables
 
@@ -69,13 +69,6 @@ def operator_rules(settings: Settings) -> OperatorRules:
     )
 
 
-def small_model(model: ModelSettings) -> str | None:
-    """Give what is asked beside runs; None: the run's own model."""
-    if model.small == "inherit":
-        return None
-    return resolve_model(model.small, model.aliases, model.default)
-
-
 def egress_rules(egress: EgressSettings) -> EgressRules:
     """Give where the service goes for strangers."""
     allowed = egress.allowed_hosts
@@ -85,13 +78,6 @@ def egress_rules(egress: EgressSettings) -> EgressRules:
         denied_hosts=tuple(egress.denied_hosts),
         ports=frozenset(egress.ports),
     )
-
-
-def classifier_model(model: ModelSettings) -> str | None:
-    """Give what judges calls in the mode `auto`; None: the small model."""
-    if model.classifier is None:
-        return None
-    return resolve_model(model.classifier, model.aliases, model.default)
 
 
 def open_guard(egress: EgressSettings) -> Guard:

@@ -67,14 +67,13 @@ from app.wiring.mcp import mcp_rules
 from app.wiring.permissions import offered
 from app.wiring.providers import api_key_source, open_catalog, open_providers, retry_rules
 from app.wiring.rules import (
-    classifier_model,
     meta,
     open_guard,
     operator_rules,
     policy_of,
-    small_model,
     version,
 )
+from app.wiring.side_models import side_models
 
 log = logging.getLogger(__name__)
 
@@ -154,6 +153,7 @@ async def open_service(
 def _host_parts(ground: _Ground, catalog: ModelCatalog | None) -> HostParts:
     settings = ground.settings
     decoder, guard = Decoder(), open_guard(settings.egress)
+    retries = retry_rules(settings.model)
     return HostParts(
         stamps=ground.stamps,
         database=ground.database,
@@ -162,7 +162,7 @@ def _host_parts(ground: _Ground, catalog: ModelCatalog | None) -> HostParts:
         tools=ground.tools,
         folders=ground.folders,
         api_key_source=api_key_source(settings),
-        retries=retry_rules(settings.model),
+        retries=retries,
         tool_progress_s=settings.stream.tool_progress_s,
         max_output_attempts=settings.limits.structured_output_attempts,
         auto_compact=settings.model.auto_compact,
@@ -174,8 +174,7 @@ def _host_parts(ground: _Ground, catalog: ModelCatalog | None) -> HostParts:
         mcp=mcp_rules(settings.mcp, version()),
         operator=operator_rules(settings),
         forbidden_modes=frozenset(settings.policy.forbidden_modes),
-        classifier_model=classifier_model(settings.model),
-        small_model=small_model(settings.model),
+        side_models=side_models(settings.model, ground.stamps, retries),
         hooks=host_hooks(settings.hooks, guard),
         agents=ground.agents,
     )
