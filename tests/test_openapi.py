@@ -1,6 +1,5 @@
 """The OpenAPI document: whole, stable, and the one that is checked in."""
 
-import importlib
 import json
 import re
 import subprocess
@@ -26,6 +25,7 @@ from app.domain.notices import (
     ToolProgressMessage,
 )
 from app.main import openapi_document
+from tests.wire_schemas import VALIDATOR, schemas_of
 
 ROOT = Path(__file__).parents[1]
 DOCUMENT = openapi_document()
@@ -147,6 +147,47 @@ def test_a_body_is_json_and_has_an_example(
         assert set(example) <= set(body["properties"])
 
 
+@each_operation
+def test_an_answer_has_an_example_that_fits_its_schema(
+    method: str, path: str, operation: dict[str, Any]
+) -> None:
+    del method
+    schemas = {"components": DOCUMENT["components"]}
+    contents = {
+        (status, kind): content
+        for status, answer in operation["responses"].items()
+        if status.startswith("2")
+        for kind, content in answer.get("content", {}).items()
+    }
+    assert contents or path == "/v1/skills/{name}"
+    for (_, kind), content in contents.items():
+        example = content["example"]
+        if kind != "application/json":
+            assert example.endswith("\n")
+            continue
+        VALIDATOR({**content["schema"], **schemas}).validate(example)
+        shown = schema(content["schema"])
+        if "properties" in shown:
+            assert set(example) == set(shown["properties"])
+            items = shown["properties"].get("data", {}).get("items")
+            for item in example["data"] if items else ():
+                assert set(item) <= set(schema(items).get("properties", item))
+
+
+def test_a_stream_says_what_its_frames_hold_and_the_example_fits() -> None:
+    content = DOCUMENT["paths"]["/v1/runs/{run_id}/stream"]["get"]["responses"]["200"]["content"]
+    stream = content["text/event-stream"]
+    events, seen = stream["x-sse-events"], set()
+    assert set(events) == {"message", "service", "preview", "problem", "end", "entry"}
+    for name, data in re.findall(r"^event: (\w+)\ndata: (.+)$", stream["example"], re.MULTILINE):
+        schemas = {"components": DOCUMENT["components"]}
+        VALIDATOR({**events[name], **schemas}).validate(json.loads(data))
+        seen.add(name)
+    assert seen == {"service", "message", "end"}
+    for line in filter(None, content["application/x-ndjson"]["example"].splitlines()):
+        assert json.loads(line)["event"] in events
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [
@@ -160,7 +201,6 @@ def test_what_can_stream_says_so(method: str, path: str) -> None:
     assert "text/event-stream" in DOCUMENT["paths"][path][method]["responses"]["200"]["content"]
 
 
-VALIDATOR: Any = importlib.import_module("jsonschema").Draft202012Validator  # it has no stubs
 OF: dict[str, Any] = {"session_id": "s", "uuid": "u"}
 
 
@@ -182,12 +222,13 @@ OF: dict[str, Any] = {"session_id": "s", "uuid": "u"}
     ids=lambda message: type(message).__name__,
 )
 def test_a_message_fits_one_schema_of_the_union_and_no_other(message: Message) -> None:
+    assert schemas_of(json.loads(encode_message(message))) == [type(message).__name__]
+
+
+@pytest.mark.parametrize("block", ["text", "thinking", "tool_use", "tool_result", "image"])
+def test_a_block_fits_one_schema_of_the_union_and_no_other(block: str) -> None:
+    fields = {"text": "x", "thinking": "x", "signature": "x", "id": "t", "name": "n", "input": {}}
+    value = {"type": block, **fields, "tool_use_id": "t", "content": "x"}
     schemas = DOCUMENT["components"]["schemas"]
-    fitting = [
-        option["$ref"].rpartition("/")[2]
-        for option in schemas["SdkMessage"]["oneOf"]
-        if VALIDATOR({**option, "components": {"schemas": schemas}}).is_valid(
-            json.loads(encode_message(message))
-        )
-    ]
-    assert fitting == [type(message).__name__]
+    items = schemas["ApiMessage"]["properties"]["content"]["items"]
+    VALIDATOR({**items, "components": {"schemas": schemas}}).validate(value)

@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from app.api.examples.document import add_examples
 from app.api.guard import Guard
 from app.api.problems import MEDIA_TYPE, Problem, install_problems
 from app.api.routes import (
@@ -33,7 +34,7 @@ _PROBLEM: dict[str, Any] = {"model": Problem, "description": "A problem (RFC 945
 
 
 class _Api(FastAPI):
-    """Says in its document that errors are problems."""
+    """Says in its document that errors are problems, and what answers look like."""
 
     def openapi(self) -> dict[str, Any]:
         """Give the OpenAPI document."""
@@ -43,6 +44,7 @@ class _Api(FastAPI):
                 for kind in ("4XX", "5XX"):
                     answer = operation["responses"][kind]
                     answer["content"] = {MEDIA_TYPE: next(iter(answer["content"].values()))}
+            add_examples(document)
         return super().openapi()
 
 

@@ -49,7 +49,7 @@ class ToolResultBlock(_Block):
 class OtherBlock(_Block):
     """A block of a kind that we only pass on (images, documents, redacted thinking …)."""
 
-    type: str
+    type: Annotated[str, Field(json_schema_extra={"not": {"enum": sorted(type_of_known_blocks)}})]
 
 
 def _block_kind(value: Any) -> str:  # noqa: ANN401 - pydantic hands over whatever came in

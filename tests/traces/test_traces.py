@@ -13,6 +13,7 @@ from tests.traces.compare import disagreements
 from tests.traces.http_driver import HttpDriver
 from tests.traces.normal import Record
 from tests.traces.scenario import read_trace, scenario_of, trace_names
+from tests.wire_schemas import schemas_of
 
 # Read here, since tests themselves run without the developer's environment.
 JOURNALS = os.environ.get("TREADLE_TRACE_JOURNALS")
@@ -43,6 +44,9 @@ async def compare(name: str, driver: HttpDriver) -> None:
     record = await driver.play(scenario_of(lines))
     if JOURNALS:
         keep(Path(JOURNALS) / f"{name}.jsonl", record)
+    for message in record.messages:
+        fitting = schemas_of(message)
+        assert len(fitting) == 1, (fitting, message)
     if departures := disagreements(lines, record):
         pytest.fail("\n  ".join((f"{name} departs from its trace:", *departures)), pytrace=False)
 

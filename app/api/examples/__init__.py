@@ -1,0 +1,1 @@
+"""What operations answer, as an example each, in the OpenAPI document."""
