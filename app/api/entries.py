@@ -5,7 +5,8 @@ from fastapi import Response
 
 from app.domain.messages import wire_time
 from app.runs.items import End
-from app.runs.live import Row, service_json
+from app.runs.listing import Row
+from app.runs.topic import service_json
 
 
 def entry_json(row: Row, **more: bytes) -> str:

@@ -20,19 +20,14 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from app.runs.items import End as End
-from app.runs.items import Framed as Framed
-from app.runs.items import Item as Item
-from app.runs.items import Piece as Piece
-from app.runs.items import Preview as Preview
+from app.runs.items import End, Framed, Item, Piece
 from app.runs.reader import Bounds, Reader
 from app.runs.topic import Audience, Elsewhere, Key, Source, Topic, frame
-from app.runs.topic import service_json as service_json
 from app.store import journal
 from app.store.bus import Bus
 from app.store.engine import GONE, TROUBLE, Database, gone
 from app.store.replay import read_page
-from app.store.rows import Row as Row
+from app.store.rows import Row
 from app.store.words import RowsWritten, Word
 
 log = logging.getLogger(__name__)

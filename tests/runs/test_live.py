@@ -11,7 +11,8 @@ import pytest
 from app.domain.journal import Batch
 from app.errors import Unavailable
 from app.runs.clock import SystemClock
-from app.runs.live import End, Framed, Hub, Item, Preview
+from app.runs.items import End, Framed, Item, Preview
+from app.runs.live import Hub
 from app.runs.previews import live_previews
 from app.store.append import append
 from app.store.bus import Bus, open_bus

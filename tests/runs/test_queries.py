@@ -6,7 +6,7 @@ from contextlib import aclosing
 import orjson
 
 from app.domain.messages import parse_message
-from app.runs.live import End, Framed
+from app.runs.items import End, Framed
 from app.store.engine import Database
 from tests.fakes.messages_api import MessagesApi
 from tests.hosts import Host
