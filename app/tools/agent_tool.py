@@ -23,6 +23,10 @@ calls in one response run side by side. Do small things yourself.
 
 Kinds of agents:
 {kinds}"""
+_BLANK = (
+    "InputValidationError: Agent failed due to the following issue(s):\n"
+    "The parameter `prompt` is blank: it must hold the whole task"
+)
 BUILT_IN: Mapping[str, AgentDefinition] = {
     "general-purpose": AgentDefinition(
         description="Any task of several steps: it has all tools.",
@@ -105,7 +109,8 @@ class AgentToolbox:
         if call.name not in _NAMES:
             return self._tools.invalid(call)
         try:
-            parse_input(self._tool, call.input)
+            if not parse_input(self._tool, call.input).prompt.strip():
+                raise ToolFailed(_BLANK)  # the Messages API takes no blank text
         except ToolFailed as error:
             return ToolResult(f"<tool_use_error>{error.message}</tool_use_error>", is_error=True)
         return None

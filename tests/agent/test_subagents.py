@@ -243,11 +243,12 @@ async def test_threads_side_by_side_know_what_the_others_spent() -> None:
         ({"kind": "nobody"}, "There are: helper"),
         ({"model": "gpt"}, "not available"),
         ({"model": "cheap"}, "No price is known"),
+        ({"asked": " \n"}, "`prompt` is blank"),
     ],
 )
 @pytest.mark.requirement("loop:subagent-unknown")
 async def test_a_call_that_begins_nothing_says_why(given: dict[str, Any], said: str) -> None:
-    scripts = {"main": [response(agent("A", "child", **given)), DONE]}
+    scripts = {"main": [response(agent("A", **{"asked": "child", **given})), DONE]}
     world, _ = threads(scripts, models={"cheap": "unpriced-model"})
     journal, _ = await played(world, run_info(max_budget_usd="1"))
     assert journal.results()["A"].is_error
