@@ -20,6 +20,9 @@ from app.mcp.listing import (
     Listing,
 )
 
+NEEDS_PERSON = "anthropic/requiresUserInteraction"
+"""In a tool's `_meta`: each call is put to a person, whatever mode and rules say."""
+
 
 async def list_all(client: Client) -> Listing:
     """Ask for everything that the server says it has. Raises what the client raises."""
@@ -78,6 +81,7 @@ def _listed(tool: types.Tool) -> ListedTool:
         tool.input_schema,
         read_only=bool(hints and hints.read_only_hint),
         title=printable(tool.title or (hints and hints.title) or "")[:MAX_TITLE],
+        needs_person=bool(tool.meta and tool.meta.get(NEEDS_PERSON)),
     )
 
 

@@ -29,6 +29,8 @@ class ListedTool:
     read_only: bool
     title: str = ""
     """For people."""
+    needs_person: bool = False
+    """Whether the server wants a person to see each call."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,8 @@ def _offered(name: str, tool: ListedTool) -> OfferedTool:
 def tool_hash(tool: ListedTool) -> str:
     """Tell whether a tool is the same: all that the model and the permissions see of it counts."""
     told = [tool.name, tool.description, tool.input_schema, tool.read_only]
+    if tool.needs_person:  # else the hash is the one that sessions remember from before
+        told.append(tool.needs_person)
     return hashlib.sha256(_json(told)).hexdigest()[:32]
 
 

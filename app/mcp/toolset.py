@@ -38,6 +38,7 @@ def server_tool(connection: Connection, offered: OfferedTool) -> Tool[AnyInput]:
         offered.schema,
         read_only=offered.listed.read_only,
         reaches_out=True,  # so a server's word that it only reads permits nothing
+        needs_person=offered.listed.needs_person,
         deferred=True,
         source=ToolSource(
             connection.name, printable(offered.listed.name)[:MAX_NAME], offered.listed.title

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.api.test_actions import answer, asked
 from tests.conftest import MakeSettings
 from tests.fakes import mcp_plain
 from tests.fakes.mcp_site import mcp_site
@@ -43,6 +44,46 @@ async def results(service: Host, session_id: str) -> list[tuple[str, bool]]:
                 text = said if isinstance(said, str) else said[0].get("text", "")
                 found.append((text, bool(block.get("is_error"))))
     return found
+
+
+@pytest.mark.requirement("permissions:rules")
+async def test_a_tool_whose_server_wants_a_person_is_asked_in_every_mode_and_whatever_allows_it(
+    make_settings: MakeSettings, messages_api: MessagesApi, database_url: str
+) -> None:
+    del database_url, messages_api
+    tools = [
+        {
+            "name": "echo",
+            "inputSchema": {"type": "object"},
+            "annotations": {"readOnlyHint": True},
+            "_meta": {"anthropic/requiresUserInteraction": True},
+        }
+    ]
+    args = [*PLAIN["args"], "--list", json.dumps(tools)]
+    rules: Any = {
+        "mcp_servers": {"p": {**PLAIN, "args": args}},
+        "allowed_tools": ["mcp__p__echo"],
+    }
+    prompt = scripted(call("mcp__p__echo", n=1), {"text": "done"})
+    async with host(make_settings(policy={"allow_bypass": True})) as service:
+        for mode in ("default", "bypassPermissions", "dontAsk"):
+            run = await start(service.client, prompt, permission_mode=mode, **rules)
+            await finished(service.client, run["id"])
+            ((said, is_error),) = await results(service, run["session_id"])
+            assert is_error, mode
+            assert ("dontAsk" in said) == (mode == "dontAsk")
+        run = await start(
+            service.client,
+            prompt,
+            permission_mode="bypassPermissions",
+            actions={"permissions": "ask"},
+            **rules,
+        )
+        action = await asked(service.client, run)
+        assert (action["type"], action["permission"]["suggestions"]) == ("permission", [])
+        assert (await answer(service.client, action, behavior="allow")).status_code == 200
+        await finished(service.client, run["id"])
+        assert await results(service, run["session_id"]) == [('{"n": 1}', False)]
 
 
 @pytest.mark.requirement("mcp:run")

@@ -1,6 +1,7 @@
 """Which tools of a server are offered: names, limits, and what a session has seen before."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -118,6 +119,11 @@ def test_a_new_tool_needs_consent_and_one_that_is_gone_does_not() -> None:
 
 
 @pytest.mark.requirement("mcp:pinned")
+def test_a_tool_that_wants_a_person_no_more_is_another() -> None:
+    first = offer(replace(listed("a"), needs_person=True))
+    assert offer(listed("a"), pin=first.pin).withheld == {"a": CHANGED}
+
+
 def test_a_hash_that_is_given_beforehand_binds_the_first_use() -> None:
     right = offer(listed("a")).tools_hash
     assert names(offer(listed("a"), accepted=right)) == ["mcp__s__a"]
