@@ -19,7 +19,6 @@ class Call:
     input: Mapping[str, Any]
     result: str = ""
     is_error: bool = False
-    is_answered: bool = False
 
 
 @dataclass(slots=True)
@@ -84,7 +83,6 @@ def _take_results(blocks: list[Mapping[str, Any]], by_id: dict[str, Call]) -> No
             parts = content if isinstance(content, list) else [{"text": content}]
             call.result = "\n".join(str(part.get("text") or "") for part in parts)
             call.is_error = bool(block.get("is_error"))
-            call.is_answered = True
 
 
 def read_lines(exchange: Exchange) -> list[str]:
