@@ -109,16 +109,20 @@ class AgentToolbox:
         if call.name not in _NAMES:
             return self._tools.invalid(call)
         try:
-            if not parse_input(self._tool, call.input).prompt.strip():
-                raise ToolFailed(_BLANK)  # the Messages API takes no blank text
+            given = parse_input(self._tool, call.input)
         except ToolFailed as error:
-            return ToolResult(f"<tool_use_error>{error.message}</tool_use_error>", is_error=True)
-        return None
+            return _refused(error.message)
+        # The Messages API takes no blank text.
+        return None if given.prompt.strip() else _refused(_BLANK)
 
     async def call(self, call: ToolCall, memory: ToolMemory) -> ToolResult:
         if call.name not in _NAMES:
             return await self._tools.call(call, memory)
         raise RuntimeError("a subagent is begun by the loop")
+
+
+def _refused(why: str) -> ToolResult:
+    return ToolResult(f"<tool_use_error>{why}</tool_use_error>", is_error=True)
 
 
 async def _not_here(_given: ToolInput, _context: ToolContext) -> ToolResult:
