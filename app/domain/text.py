@@ -14,8 +14,6 @@ from app.domain.tools import JsonValue
 MAX_JSON_DEPTH = 100
 """Levels of nesting that we take in. What is much deeper can be written, but not read again."""
 
-_FEW = 16
-"""Members of an object that are looked at one by one."""
 _LEAST_NUMBER, _MOST_NUMBER = -(2**63), 2**64 - 1
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -54,24 +52,35 @@ def printable_value(value: JsonValue) -> JsonValue:
 
     A whole number that takes more than 64 bits, which few readers of JSON can hold, becomes its digits.
     """
-    if isinstance(value, str) and value.isascii() and "\0" not in value:  # most are
-        return value
     return value if _is_printable(value) else _printable(value)
 
 
-def _is_printable(value: JsonValue, objects: int = 2) -> bool:
-    """Say whether nothing of a value has to be changed, as is mostly so: at the speed of C.
+def is_plain(value: object, levels: int = MAX_JSON_DEPTH) -> bool:
+    """Say whether a value is JSON that `printable_value` leaves as it is, by a look at each part of it.
 
-    In that many levels of small `objects`, as tools give of a file, long texts are looked through as
-    they are: a hundredth of what it takes to encode them and to find an escape in that.
+    For what tools give, mostly a few fields and a long text: that is looked through as it is, which takes a
+    hundredth of encoding it and finding an escape in that. False for lists and objects in more than `levels` others.
     """
     if isinstance(value, str):
         return unstorable(value) is None
-    if objects and isinstance(value, dict) and len(value) <= _FEW:
-        for name, item in value.items():
-            if unstorable(name) is not None or not _is_printable(item, objects - 1):
+    if isinstance(value, int):
+        return _LEAST_NUMBER <= value <= _MOST_NUMBER
+    if value is None or isinstance(value, float):
+        return True
+    if levels == 0:
+        return False
+    if isinstance(value, dict):
+        for key, item in value.items():  # a generator costs more than what it would do here
+            if not (isinstance(key, str) and is_plain(key) and is_plain(item, levels - 1)):
                 return False
         return True
+    return isinstance(value, list | tuple) and all(is_plain(item, levels - 1) for item in value)
+
+
+def _is_printable(value: JsonValue) -> bool:
+    """Say whether nothing of a value has to be changed, as is mostly so: at the speed of C."""
+    if isinstance(value, str):
+        return unstorable(value) is None
     try:
         encoded = orjson.dumps(value)
     except orjson.JSONEncodeError:  # surrogates, numbers of more than 64 bits, very deep ones

@@ -1,16 +1,26 @@
 """What a tool gave, fit for the journal and the model: tools are other people's too."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 
-from app.domain.text import MAX_JSON_DEPTH, printable, printable_value
+from app.domain.text import MAX_JSON_DEPTH, is_plain, printable, printable_value
 from app.domain.tools import ToolFacts, ToolResult
 
 _SHOWN = {"image": "source", "document": "source", "text": "text", "tool_reference": "tool_name"}
 """Blocks that a result may hold, and what makes each of them one: another kind, or half of one, would
 have the provider refuse every later request."""
-_SCALAR = (str, int, float, type(None))
-_NESTING = (dict, list, tuple)
+
+
+def is_fit(result: ToolResult) -> bool:
+    """Say at a look whether a result is fit as it is, as most are; `check_result` says it of all others."""
+    return (
+        type(result) is ToolResult
+        and type(result.facts) is ToolFacts
+        and isinstance(result.content, str)
+        and result.content != ""
+        and result.notes == ()
+        and is_plain(result.content)
+        and is_plain(result.structured)
+    )
 
 
 def check_result(result: object) -> None:
@@ -48,18 +58,12 @@ def _is_block(block: object) -> bool:
 
 
 def _is_json(value: object, levels: int = MAX_JSON_DEPTH) -> bool:
-    # Loops, and no call for a scalar: each result is looked at, and generators cost more than that.
-    if isinstance(value, _SCALAR):
+    if value is None or isinstance(value, str | int | float):
         return True
-    if levels == 0 or not isinstance(value, _NESTING):
+    if levels == 0:
         return False
-    items: Iterable[object] = value
     if isinstance(value, dict):
-        for key in value:
-            if not isinstance(key, str):
-                return False
-        items = value.values()
-    for item in items:
-        if not isinstance(item, _SCALAR) and not _is_json(item, levels - 1):
-            return False
-    return True
+        return all(
+            isinstance(key, str) and _is_json(item, levels - 1) for key, item in value.items()
+        )
+    return isinstance(value, list | tuple) and all(_is_json(item, levels - 1) for item in value)

@@ -13,7 +13,7 @@ from app.sandbox.driver import Sandbox
 from app.tools.decoder import Decoder
 from app.tools.inputs import parse_input
 from app.tools.open_file import compute
-from app.tools.presentable import check_result, presentable
+from app.tools.presentable import check_result, is_fit, presentable
 from app.tools.shells import Shells
 from app.tools.skills import Shelf
 from app.tools.stored_output import shortened, text_chars
@@ -100,6 +100,8 @@ class Toolbox:
     ) -> ToolResult:
         try:
             result = await tool.run(given, context)
+            if is_fit(result):
+                return result
             check_result(result)
         except ToolFailed as error:
             return _failure(error)

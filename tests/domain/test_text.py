@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from app.domain.text import (
     MAX_JSON_DEPTH,
+    is_plain,
     is_too_deep,
     printable,
     printable_value,
@@ -100,3 +101,23 @@ def test_depth_is_counted_in_objects_and_lists(wrap: Any) -> None:
 
 def test_a_wide_value_is_not_a_deep_one() -> None:
     assert not is_too_deep([{"a": [i]} for i in range(1_000)])
+
+
+@pytest.mark.requirement("text:repaired")
+@given(JSON)
+def test_a_value_is_plain_if_nothing_of_it_has_to_be_repaired(value: Any) -> None:
+    assert is_plain(value) == (printable_value(value) == value)
+
+
+@pytest.mark.parametrize("other", [object(), b"x", {1: 2}, {"s": {1}}, [{"a": (b"x",)}]])
+def test_what_is_no_json_is_not_plain(other: object) -> None:
+    assert not is_plain(other)
+
+
+@pytest.mark.parametrize("wrap", [lambda v: {"a": v}, lambda v: [v], lambda v: (v,)])
+def test_what_nests_too_deep_is_not_plain(wrap: Any) -> None:
+    value: Any = "x"
+    for _ in range(MAX_JSON_DEPTH):
+        value = wrap(value)
+    assert is_plain(value)
+    assert not is_plain(wrap(value))
