@@ -1,7 +1,7 @@
 """Puts an example of each answer into the OpenAPI document, and what the frames of a stream hold."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 
@@ -24,6 +24,7 @@ from app.api.examples.sessions import (
 )
 from app.api.problem_pages import page
 from app.errors import NotFound
+from app.runs.items import EndReason
 
 _RUN_PATH, _SESSION_PATH = f"/v1/runs/{RUN['id']}", f"/v1/sessions/{SESSION['id']}"
 
@@ -135,7 +136,7 @@ _EVENTS: Mapping[str, object] = {
     },
     "problem": _ref("Problem"),
     "end": _object(
-        reason={"enum": ["run_finished", "server_shutdown", "slow_reader", "max_age"]},
+        reason={"enum": list(get_args(EndReason))},
         last_seq={"type": ["integer", "null"]},
     ),
     "entry": _object(
