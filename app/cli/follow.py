@@ -66,6 +66,8 @@ class Printer:
     _open_calls: dict[str, str] = field(default_factory=dict)
     """Calls without a result yet, and how they were printed; the newest last."""
     _denied: set[str] = field(default_factory=set)
+    _failure: str = ""
+    """What a notice said of a model request that failed: the result says it again."""
 
     def __post_init__(self) -> None:
         self._live = LiveText(lambda text: self.console.print(shown(text), end=""))
@@ -150,6 +152,8 @@ class Printer:
             match block.get("type"):
                 case "text":
                     text = self._live.whole(str(message.get("id")), str(block.get("text", "")))
+                    if body.get("error"):
+                        self._failure = str(block.get("text"))
                     if text:
                         self._note(text, "red" if body.get("error") else "")
                 case "tool_use":
@@ -199,8 +203,9 @@ class Printer:
     def _result(self, body: Mapping[str, Any]) -> None:
         self._live.drop()
         self.result = body
-        for error in body.get("errors") or ():
-            self._note(str(error), "red")
+        for error in map(str, body.get("errors") or ()):
+            if error != self._failure:
+                self._note(error, "red")
         style = "green" if status_of(body) is Status.SUCCESS else "red"
         self._note(result_line(body), f"bold {style}")
 

@@ -250,3 +250,14 @@ def test_programs_get_messages_alone_one_a_line(capsys: pytest.CaptureFixture[st
     for frame in (begins(), Frame("service", "{}", 1), message(RESULT)):
         follower.take(frame)
     assert json.loads(capsys.readouterr().out) == RESULT == follower.result
+
+
+def test_a_failure_is_told_once() -> None:
+    said = "API error: The model's server cannot be reached."
+    output = io.StringIO()
+    printer = Printer(Console(file=output, width=80))
+    printer.take(assistant({"type": "text", "text": said}, error="unknown"))
+    failed = {"subtype": "error_during_execution", "is_error": True, "errors": [said, "Another."]}
+    printer.take(message({**RESULT, **failed}))
+    assert output.getvalue().count(said) == 1
+    assert "Another." in output.getvalue()
