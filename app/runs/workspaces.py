@@ -29,6 +29,11 @@ class WorkspaceRules:
     allowed_roots: Sequence[Path]
     allow_root_owned: bool
 
+    def missing_roots(self) -> Sequence[Path]:
+        """Give the allowed roots that lead to no folder here: nothing can lie beneath them."""
+        # Path.is_dir raises where the way there may not be walked.
+        return [root for root in self.allowed_roots if not os.path.isdir(root)]  # noqa: PTH112
+
     def place(self, wanted: WorkspaceSource) -> Mapping[str, Any]:
         """Give the stored form of a new session's workspace. Raises `ValidationFailed`.
 

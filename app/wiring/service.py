@@ -125,6 +125,12 @@ async def open_service(
         rules = WorkspaceRules(
             settings.workspace.allowed_roots, settings.workspace.allow_root_owned
         )
+        for root in rules.missing_roots():
+            log.warning(
+                "The allowed root %s (TREADLE_WORKSPACE__ALLOWED_ROOTS) is no folder on this host.",
+                root,
+                extra={"action": "missing_root"},
+            )
         folders = Folders(
             sessions_dir,
             programs,

@@ -85,6 +85,19 @@ async def test_without_roots_no_folder_is_allowed(scratch: Path, postgres: str) 
         assert "beneath an allowed root" in await refused(stage, str(stage.root))
 
 
+async def test_a_root_that_is_no_folder_is_warned_of_at_the_start(
+    scratch: Path, postgres: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (scratch / "a-root").mkdir()
+    roots = [scratch / "a-root", scratch / "none"]
+    async with (
+        fresh_database(postgres) as dsn,
+        open_stage(scratch, dsn, role="api", workspace={"allowed_roots": roots}),
+    ):
+        told = [r for r in caplog.records if vars(r).get("action") == "missing_root"]
+    assert [record.args for record in told] == [(scratch / "none",)]
+
+
 async def test_a_folder_of_root_is_refused_to_a_service_of_root(strict: Stage) -> None:
     folder = strict.root / "mine"
     folder.mkdir()
