@@ -1,5 +1,6 @@
 """Options of a session changed for all that it does from now on: its unfinished runs, and later ones."""
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pydantic import ValidationError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.options import AgentOptions
-from app.errors import RequestError, UnsupportedOption, ValidationFailed
+from app.errors import RequestError, Unavailable, UnsupportedOption, ValidationFailed
 from app.runs.policy import Policy
 from app.runs.wishes import event_body
 from app.store.keys import Caller
@@ -24,6 +25,8 @@ from app.store.session_edits import (
 )
 from app.store.sessions import SessionRow, archived, session_of
 from app.store.waiting import hold_session, unfinished_runs
+
+log = logging.getLogger(__name__)
 
 MOST_RUNS = 1000
 Apply = Callable[[AgentOptions], AgentOptions]
@@ -55,8 +58,19 @@ class Change:
         return new
 
     def of_run(self, stored: Mapping[str, Any]) -> AgentOptions | None:
-        """Give a run's options after the change; None where it changes nothing."""
-        old = AgentOptions.model_validate(dict(stored))
+        """Give a run's options after the change; None where it changes nothing.
+
+        Raises `Unavailable` where they cannot be read: a newer version's host may have made the run. What a
+        client makes stricter must not be taken for done then; the run ends, or a newer host is asked.
+        """
+        try:
+            old = AgentOptions.model_validate(dict(stored))
+        except ValidationError:
+            log.warning("Options of a run cannot be read, so they are not changed")
+            raise Unavailable(
+                "This host cannot read the options of a run of the session. Try again shortly.",
+                retry_after_s=2,
+            ) from None
         changed = self._applied(self.policy.without_defaults(old))
         with self._as_field():
             new = self.policy.effective(

@@ -254,6 +254,24 @@ async def test_what_is_set_meanwhile_counts_for_the_turn_that_tells_of_a_command
     assert not (folder / "late").exists()
 
 
+async def test_a_run_that_another_version_has_made_is_not_taken_for_changed(stage: Stage) -> None:
+    run, _ = await asking(stage.client)
+    database, path = stage.host.service.database, f"/v1/sessions/{run['session_id']}"
+    await database.raw.execute(
+        """UPDATE runs SET options = options || '{"from": "elsewhere"}' WHERE id = $1""", run["id"]
+    )
+    mode = {"subtype": "set_permission_mode", "mode": "plan"}
+    for answered in (
+        await stage.client.post(f"{path}/control", json=mode),
+        await stage.client.patch(path, json={"options": {"disallowed_tools": ["Bash"]}}),
+    ):
+        assert problem(answered, 503, "unavailable")["retryable"] is True
+    session = await read(stage.client, path)
+    assert (session["options"], session["status"]) == ({}, "requires_action")
+    await stage.client.post(f"/v1/runs/{run['id']}/cancel", params={"wait": 20})
+    assert (await stage.client.post(f"{path}/control", json=mode)).status_code == 200
+
+
 def bash(command: str, **given: Any) -> dict[str, Any]:
     return {"tool": "Bash", "input": {"command": command, **given}}
 
