@@ -25,7 +25,7 @@ import httpx
 import orjson
 import uvloop
 
-from app.domain.model import ContextMessage, ModelRequest, ModelResponse
+from app.domain.model import ContextMessage, ModelRequest, StreamPart
 from app.errors import ModelError
 from app.providers.anthropic import AnthropicModel, Timeouts
 from app.providers.pool import model_transport
@@ -94,14 +94,18 @@ async def ask(
 ) -> int:
     """Run one request to its end; give the number of its events. `streaming`: set at the first."""
     events = 0
+
+    def hear(_: StreamPart) -> None:
+        nonlocal events
+        events += 1
+        if streaming is not None:
+            streaming.set()
+
     with contender.transport() as transport:
         model = AnthropicModel(
             transport=transport, base_url=base_url, timeouts=Timeouts(30, 60, 60)
         )
-        async for part in model.stream(request(step)):
-            events += not isinstance(part, ModelResponse)
-            if streaming is not None:
-                streaming.set()
+        await model.respond(request(step), hear)
     return events
 
 

@@ -1,6 +1,5 @@
 """The loop's seams to model APIs: requests, previews of what comes, and what is known of models."""
 
-from collections.abc import AsyncGenerator
 from datetime import datetime
 from decimal import Decimal
 from typing import Protocol
@@ -8,11 +7,13 @@ from typing import Protocol
 from app.agent.run_info import Thread
 from app.domain.messages import ApiRetryMessage
 from app.domain.model import (
+    Hear,
     ModelRequest,
     ModelResponse,
     PartialResponse,
     SideRequest,
     StreamPart,
+    unheard,
 )
 from app.domain.thinking import Abilities
 from app.domain.usage import LedgerRow, ModelLimits, Usage
@@ -21,13 +22,13 @@ from app.domain.usage import LedgerRow, ModelLimits, Usage
 class Model(Protocol):
     """A model API."""
 
-    def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart | ModelResponse]:
-        """Send the request; yield each event as it comes, then the complete response, last.
+    async def respond(self, request: ModelRequest, hear: Hear = unheard) -> ModelResponse:
+        """Send the request; `hear` each event as it comes, then give the complete response.
 
-        Exactly one `ModelResponse` is yielded, and only for a response that ended properly;
-        every other outcome raises a `ModelError`, which carries what was billed. Time-outs
-        (connect, first byte, silence) are the implementation's and raise `ModelUnreachable`.
-        Closing the generator, or cancelling the task, closes the connection at once.
+        Only a response that ended properly is given; every other outcome raises a `ModelError`,
+        which carries what was billed. Time-outs (connect, first byte, silence) are the
+        implementation's and raise `ModelUnreachable`. Cancelling the task closes the connection
+        at once.
         """
         ...
 

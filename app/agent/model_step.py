@@ -1,7 +1,6 @@
 """The model step: one response, with retries; what failed is discarded whole (decisions B26)."""
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +31,7 @@ from app.domain.messages import (
     WireUsage,
     wire_time,
 )
-from app.domain.model import ContextMessage, ModelRequest, ModelResponse
+from app.domain.model import ContextMessage, ModelRequest, ModelResponse, StreamPart
 from app.domain.tools import ToolCall
 from app.domain.usage import LedgerRow
 from app.errors import ModelError
@@ -178,22 +177,24 @@ async def _respond(
     request: ModelRequest, effects: Effects, watch: OutputWatch | None
 ) -> ModelResponse:
     message_id = None
-    async with aclosing(effects.model.stream(request)) as parts:
-        try:
-            async for part in parts:
-                if isinstance(part, ModelResponse):
-                    effects.previews.complete()
-                    return part
-                message_id = part.message_id
-                if watch is not None:
-                    watch.feed(part.event)
-                effects.previews.publish(part)
-        except BaseException as error:
-            if message_id is not None:
-                why = "broken" if isinstance(error, ModelError) else "cancelled"
-                effects.previews.abort(message_id, why)
-            raise
-    raise RuntimeError("the model's stream ended without a response or an error")
+    publish = effects.previews.publish
+
+    def hear(part: StreamPart) -> None:
+        nonlocal message_id
+        message_id = part.message_id
+        if watch is not None:
+            watch.feed(part.event)
+        publish(part)
+
+    try:
+        response = await effects.model.respond(request, hear)
+    except BaseException as error:
+        if message_id is not None:
+            why = "broken" if isinstance(error, ModelError) else "cancelled"
+            effects.previews.abort(message_id, why)
+        raise
+    effects.previews.complete()
+    return response
 
 
 def _told(block: Block, effects: Effects) -> Block:

@@ -8,7 +8,6 @@ says: a host that takes over asks again; a cancel, a deadline or a drain ends it
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from dataclasses import replace
 
 from app.agent.conversation import followed, said_so_far
@@ -105,7 +104,7 @@ async def _ask(
     text = ""
     try:
         async with asyncio.timeout(within_s):
-            response = await _respond(request, effects)
+            response = await effects.model.respond(request)
     except TimeoutError:
         rows = (estimated(request, effects),)
     except ModelError as error:
@@ -124,14 +123,6 @@ def suggestion_in(response: ModelResponse) -> str:
     lines = [line.strip() for line in "\n".join(texts).splitlines()]
     line = next((line for line in lines if line), "").strip("\"'`“”").strip()
     return "" if line == NOTHING else line[:MAX_CHARS]
-
-
-async def _respond(request: ModelRequest, effects: Effects) -> ModelResponse:
-    async with aclosing(effects.model.stream(request)) as parts:
-        async for part in parts:
-            if isinstance(part, ModelResponse):
-                return part
-    raise RuntimeError("the model's stream ended without a response or an error")
 
 
 def _entry(text: str, state: LoopState, effects: Effects) -> Entry:

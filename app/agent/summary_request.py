@@ -1,7 +1,6 @@
 """Asking the model for the summary of a conversation, until it is written or cannot be."""
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -14,7 +13,7 @@ from app.agent.state import Advance, LoopState
 from app.compaction.summary import LEFT_OUT, notes_of, task
 from app.domain.blocks import TextBlock, encode_block
 from app.domain.journal import Batch
-from app.domain.model import ContextMessage, ModelRequest, ModelResponse
+from app.domain.model import ContextMessage, ModelRequest
 from app.domain.usage import LedgerRow
 from app.errors import ContextTooLong, ModelError, ModelRejected
 
@@ -47,7 +46,7 @@ async def summarise(
         request = _request(head, task(instructions, is_strict=is_strict), state, effects)
         started = effects.clock.monotonic()
         try:
-            response = await _answer(request, effects)
+            response = await effects.model.respond(request)
         except ModelError as error:
             ledger += _of_compaction(billed(error, request, effects, started))
             shorter = _without_older_half(head) if isinstance(error, ContextTooLong) else None
@@ -84,14 +83,6 @@ def _request(head: Head, asked: str, state: LoopState, effects: Effects) -> Mode
     """Ask at the end of what goes: so all before it is as it was in earlier requests, and cached."""
     newest = head[-1].plus((encode_block(TextBlock(text=asked)),), ())
     return build_request(state, effects, (*head[:-1], newest))
-
-
-async def _answer(request: ModelRequest, effects: Effects) -> ModelResponse:
-    async with aclosing(effects.model.stream(request)) as parts:
-        async for part in parts:
-            if isinstance(part, ModelResponse):
-                return part
-    raise RuntimeError("the model's stream ended without a response or an error")
 
 
 def _without_older_half(head: Head) -> Head | None:

@@ -1,8 +1,8 @@
 """A model request and its answer, in the Messages API's terms."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from app.domain.blocks import Block
 from app.domain.briefing import Briefing
@@ -140,6 +140,14 @@ class StreamPart:
     message_id: str
     ttft_ms: int | None = None
     """Only on message_start."""
+
+
+Hear: TypeAlias = Callable[[StreamPart], None]
+"""Takes each event of a response as it comes. Never blocks, never raises."""
+
+
+def unheard(part: StreamPart) -> None:
+    """Let an event pass by: only the whole response is wanted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The Messages API as a `Model`: one streaming POST a response.
 
-A stream is read in raw chunks, cut into frames, decoded, and passed on event by event; beside
-that the response is put together. It counts only when it ended properly. Everything else is a
+A stream is read in raw chunks, cut into frames, decoded, and told event by event; beside that the
+response is put together. It counts only when it ended properly. Everything else is a
 `ModelError` that says what the broken part has cost.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, cast
 import aiohttp
 import httpx
 
-from app.domain.model import ModelRequest, ModelResponse, StreamPart
+from app.domain.model import Hear, ModelRequest, ModelResponse, StreamPart, unheard
 from app.errors import ModelError, ModelUnreachable
 from app.providers.endpoint import headers_for, messages_url, request_headers, secrets_of
 from app.providers.failures import failure_of_answer, failure_of_event, request_id_of
@@ -79,7 +79,7 @@ class AnthropicModel:
         self._max_frame_bytes = max_frame_bytes
         self._max_response_bytes = max_response_bytes
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart | ModelResponse]:
+    async def respond(self, request: ModelRequest, hear: Hear = unheard) -> ModelResponse:
         started = monotonic()
         body, headers = encode_request(request), headers_for(request, self._headers)
         answer, told = await self._open(body, headers)
@@ -106,12 +106,12 @@ class AnthropicModel:
                         message_id = builder.message_id or ""
                         if ttft_ms is None:
                             ttft_ms = int((monotonic() - started) * 1000)
-                            yield StreamPart(event, message_id, ttft_ms)
+                            hear(StreamPart(event, message_id, ttft_ms))
                         else:
-                            yield StreamPart(event, message_id)
+                            hear(StreamPart(event, message_id))
                 await _drain(chunks)
             try:
-                response = builder.response(
+                return builder.response(
                     request_id=request_id,
                     ttft_ms=ttft_ms or 0,
                     duration_ms=int((monotonic() - started) * 1000),
@@ -119,7 +119,6 @@ class AnthropicModel:
                 )
             except MalformedEvent as error:
                 raise broken(str(error), request_id, builder) from error
-            yield response
         finally:
             await answer.aclose()
 
@@ -175,17 +174,6 @@ class AnthropicModel:
             request_id=request_id_of(answer.headers),
         )
 
-    def _taken(
-        self, frames: Iterable[bytes], request_id: str | None, builder: ResponseBuilder
-    ) -> Iterator[dict[str, Any]]:
-        """Yield the events of frames, each already taken by `builder`, until it is complete."""
-        for frame in frames:
-            event = self._event(frame, request_id, builder)
-            if event is not None:
-                yield event
-            if builder.is_complete:
-                return
-
     async def _read(
         self,
         chunks: AsyncGenerator[bytes],
@@ -205,6 +193,17 @@ class AnthropicModel:
             raise timed_out(what, limit_s, request_id, builder) from error
         except _NETWORK_ERRORS as error:
             raise unreachable(error, request_id, builder) from error
+
+    def _taken(
+        self, frames: Iterable[bytes], request_id: str | None, builder: ResponseBuilder
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the events of frames, each already taken by `builder`, until it is complete."""
+        for frame in frames:
+            event = self._event(frame, request_id, builder)
+            if event is not None:
+                yield event
+            if builder.is_complete:
+                return
 
     def _event(
         self, frame: bytes, request_id: str | None, builder: ResponseBuilder

@@ -1,9 +1,9 @@
 """Which model answers to a name, and who serves it. A new provider is one line in `ProviderSet`."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 
 from app.agent.model_effects import Model
-from app.domain.model import ModelRequest, ModelResponse, StreamPart
+from app.domain.model import Hear, ModelRequest, ModelResponse, unheard
 from app.errors import NoProvider
 
 DEMO_MODEL = "demo"
@@ -49,6 +49,6 @@ class ProviderSet:
             raise NoProvider(f"No provider serves the model {name!r}. {HOW_TO_SET_A_KEY}")
         return self._provider
 
-    def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart | ModelResponse]:
+    async def respond(self, request: ModelRequest, hear: Hear = unheard) -> ModelResponse:
         """Ask the provider of the request's model. Raises `NoProvider`."""
-        return self.model(request.model).stream(request)
+        return await self.model(request.model).respond(request, hear)

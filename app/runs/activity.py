@@ -3,8 +3,7 @@
 What is under way at a stop is the receipt that a cancel gives.
 """
 
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,7 +14,7 @@ from app.agent.tool_effects import Fire, Gate, Toolbox
 from app.domain.agents import AgentDefinition
 from app.domain.hook_outcome import HookOutcome
 from app.domain.hooks import HookEvent, Surroundings
-from app.domain.model import ModelRequest, ModelResponse, PartialResponse, StreamPart
+from app.domain.model import Hear, ModelRequest, ModelResponse, PartialResponse, unheard
 from app.domain.permissions import Scene
 from app.domain.tools import ToolCall, ToolMemory, ToolResult, ToolSpec
 from app.permissions.decision import Allow, Verdict
@@ -88,13 +87,11 @@ class _WatchedModel:
     ownership: Ownership
     activity: Activity
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart | ModelResponse]:
+    async def respond(self, request: ModelRequest, hear: Hear = unheard) -> ModelResponse:
         await self.ownership.check()
         self.activity.requests += 1
         try:
-            async with aclosing(self.model.stream(request)) as parts:
-                async for part in parts:
-                    yield part
+            return await self.model.respond(request, hear)
         finally:
             self.activity.requests -= 1
 

@@ -1,7 +1,6 @@
 """Model requests beside the conversation: `app.agent.effects.SideModel` over a run's provider."""
 
 from collections.abc import Iterable, Mapping
-from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from http import HTTPStatus
@@ -86,21 +85,17 @@ class SmallModel:
 
     async def _try(self, request: ModelRequest, purpose: Purpose) -> ModelResponse:
         came = OpenMessage()
-        async with aclosing(self.model.stream(request)) as parts:
-            try:
-                async for part in parts:
-                    if isinstance(part, ModelResponse):
-                        self._note((ledger_row(part, self.stamps),), purpose)
-                        return part
-                    came.feed(part)
-            except ModelError:
-                raise
-            except BaseException:
-                if (cut := came.partial()) is not None:
-                    cut = replace(cut, model=cut.model or request.model)
-                    self._note((row_of_cut(cut, self.stamps),), purpose)
-                raise
-        raise RuntimeError("the model's stream ended without a response or an error")
+        try:
+            response = await self.model.respond(request, came.feed)
+        except ModelError:
+            raise
+        except BaseException:
+            if (cut := came.partial()) is not None:
+                cut = replace(cut, model=cut.model or request.model)
+                self._note((row_of_cut(cut, self.stamps),), purpose)
+            raise
+        self._note((ledger_row(response, self.stamps),), purpose)
+        return response
 
     def _note(self, rows: Iterable[LedgerRow], purpose: Purpose) -> None:
         self._rows += (replace(row, purpose=purpose) for row in rows)

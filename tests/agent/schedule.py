@@ -22,7 +22,7 @@ from app.agent.state import Advance, LoopState, RunInfo
 from app.domain.briefing import Briefing, News
 from app.domain.journal import Batch, Entry, ServiceEvent
 from app.domain.messages import Prompt, WorkerShuttingDownMessage, parse_message
-from app.domain.model import ModelRequest, ModelResponse, StreamPart
+from app.domain.model import Hear, ModelRequest, ModelResponse, unheard
 from app.domain.skills import CommandText
 from app.errors import LeaseLost, ModelOverloaded
 from app.runs.activity import Activity, watched
@@ -78,7 +78,8 @@ class DiceModel:
     before: dict[str, list[bytes]] = field(default_factory=dict)
     """The newest request of each session."""
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart | ModelResponse]:
+    async def respond(self, request: ModelRequest, hear: Hear = unheard) -> ModelResponse:
+        del hear
         assert_valid(request)
         self._assert_grown(request)
         self.asked += 1
@@ -90,7 +91,7 @@ class DiceModel:
             for _ in range(self.chance.choice((0, 0, 1, 2, 3)))
         ]
         calls = [call(f"call-{number}-{place}", name) for place, name in enumerate(names)]
-        yield response(text(f"answer {number}"), *calls, message_id=f"msg-{number}")
+        return response(text(f"answer {number}"), *calls, message_id=f"msg-{number}")
 
     def _assert_grown(self, request: ModelRequest) -> None:
         """Whatever happened, the provider's cache still holds all that was sent before."""

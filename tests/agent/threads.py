@@ -1,7 +1,7 @@
 """A world with subagents: a model that answers each conversation by its own script."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -15,7 +15,7 @@ from app.agent.state import RunInfo
 from app.agent.tool_effects import Gate
 from app.domain.agents import AgentDefinition
 from app.domain.blocks import ToolUseBlock
-from app.domain.model import ModelRequest, ModelResponse, StreamPart
+from app.domain.model import Hear, ModelRequest, ModelResponse, StreamPart, unheard
 from app.errors import ModelError
 from app.tools.agent_tool import AgentToolbox
 from tests.fakes.effects import (
@@ -46,7 +46,7 @@ class ThreadModel:
     scripts: Mapping[str, Sequence[Answer]]
     requests: list[tuple[str, ModelRequest]] = field(default_factory=list)
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart | ModelResponse]:
+    async def respond(self, request: ModelRequest, hear: Hear = unheard) -> ModelResponse:
         texts = [orjson.loads(block).get("text") for block in request.messages[0].blocks]
         asked = next(text for text in texts if text in self.scripts)
         self.requests.append((asked, request))
@@ -56,12 +56,12 @@ class ThreadModel:
         message_id = f"msg_{asked}_{turn}"
         if isinstance(answer, ModelError):
             raise answer
-        yield StreamPart({"type": "message_start"}, message_id, ttft_ms=7)
+        hear(StreamPart({"type": "message_start"}, message_id, ttft_ms=7))
         if isinstance(answer, Stalled):
             answer.began.set()
             await asyncio.Event().wait()
         assert isinstance(answer, ModelResponse)
-        yield replace(answer, id=message_id)
+        return replace(answer, id=message_id)
 
 
 def threads(

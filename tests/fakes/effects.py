@@ -3,7 +3,6 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import (
-    AsyncGenerator,
     Awaitable,
     Callable,
     Collection,
@@ -44,11 +43,13 @@ from app.domain.messages import (
     parse_message,
 )
 from app.domain.model import (
+    Hear,
     ModelRequest,
     ModelResponse,
     PartialResponse,
     SideRequest,
     StreamPart,
+    unheard,
 )
 from app.domain.notices import PromptSuggestionMessage, RateLimitEvent, ToolProgressMessage
 from app.domain.options import AgentOptions
@@ -170,21 +171,21 @@ class ScriptedModel:
     """The next answer; what a test sets to go on where an earlier attempt stood."""
     requests: list[ModelRequest] = field(default_factory=list)
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart | ModelResponse]:
+    async def respond(self, request: ModelRequest, hear: Hear = unheard) -> ModelResponse:
         self.requests.append(request)
         answer = self.script[self.cursor]
         self.cursor += 1
         message_id = f"msg_{self.cursor}"
         if not isinstance(answer, ModelError):
-            yield StreamPart({"type": "message_start"}, message_id, ttft_ms=7)
+            hear(StreamPart({"type": "message_start"}, message_id, ttft_ms=7))
         match answer:
             case ModelResponse():
-                yield replace(answer, id=answer.id or message_id)
+                return replace(answer, id=answer.id or message_id)
             case ModelError():
                 raise answer
             case Broken(events, error):
                 for event in events:
-                    yield StreamPart(event, message_id)
+                    hear(StreamPart(event, message_id))
                 raise error
             case Stalled():
                 try:
@@ -192,6 +193,7 @@ class ScriptedModel:
                     await asyncio.Event().wait()
                 finally:
                     answer.was_closed = True
+        raise AssertionError("what is stalled never ends")
 
 
 # -- tools ------------------------------------------------------------------------------------

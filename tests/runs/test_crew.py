@@ -1,7 +1,7 @@
 """The subagents in the background of one session: what a crew knows, counts, and hands on."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -13,7 +13,7 @@ from app.agent.effects import Effects, Inbox
 from app.agent.state import LoopState, RunInfo
 from app.domain.briefing import Briefing
 from app.domain.journal import Batch, Launch
-from app.domain.model import ModelRequest, ModelResponse, StreamPart
+from app.domain.model import Hear, ModelRequest, ModelResponse, unheard
 from app.domain.options import AgentOptions
 from app.domain.usage import LedgerRow, Usage
 from app.errors import LeaseLost
@@ -61,18 +61,18 @@ LAUNCHED: dict[str, Any] = {
 
 
 class OneAnswer:
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart | ModelResponse]:
-        del request
-        yield response(text("report"))
+    async def respond(self, request: ModelRequest, hear: Hear = unheard) -> ModelResponse:
+        del request, hear
+        return response(text("report"))
 
 
 class NoAnswer:
     """Is asked, and never answers."""
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart | ModelResponse]:
-        del request
+    async def respond(self, request: ModelRequest, hear: Hear = unheard) -> ModelResponse:
+        del request, hear
         await asyncio.get_running_loop().create_future()
-        yield response(text("never"))
+        return response(text("never"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The worker of a host: slots, its own lost leases, and failures of parts that are no database."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
@@ -12,7 +12,7 @@ from app.agent.effects import Effects, Inbox
 from app.agent.results import LOST_TEXT
 from app.agent.state import RunInfo
 from app.domain.briefing import Briefing
-from app.domain.model import ModelRequest, ModelResponse, StreamPart
+from app.domain.model import Hear, ModelRequest, ModelResponse, StreamPart, unheard
 from app.domain.options import AgentOptions
 from app.domain.tools import ToolResult, ToolSpec
 from app.domain.usage import Usage
@@ -156,8 +156,8 @@ async def test_three_hosts_lost_without_progress_end_a_run_as_lost(
 class BrokenModel:
     """Fails like a broken disk, not like a database."""
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart | ModelResponse]:
-        yield StreamPart({"type": "message_start"}, f"msg_{len(request.messages)}")
+    async def respond(self, request: ModelRequest, hear: Hear = unheard) -> ModelResponse:
+        hear(StreamPart({"type": "message_start"}, f"msg_{len(request.messages)}"))
         raise OSError(28, "No space left on device")
 
 
@@ -186,9 +186,9 @@ class BrokenParts:
 class BoundlessModel:
     """Answers with a count that no column holds."""
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart | ModelResponse]:
-        del request
-        yield response(text("hello"), usage=Usage(2**70, 1))
+    async def respond(self, request: ModelRequest, hear: Hear = unheard) -> ModelResponse:
+        del request, hear
+        return response(text("hello"), usage=Usage(2**70, 1))
 
 
 @dataclass(frozen=True, slots=True)
