@@ -13,12 +13,13 @@ from app.agent.state import LoopState
 from app.agent.subagents import Tree
 from app.domain.blocks import ToolUseBlock
 from app.domain.journal import Batch
+from app.domain.value import value
 from app.errors import Interrupted, Parked
 
 MAX_PARALLEL_CALLS = 16
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Done:
     """What came of a call, or of a part of it."""
 

@@ -10,13 +10,14 @@ A model that has no tool search gets all tools in full, and references as words.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from app.domain.model import ContextMessage
 from app.domain.tools import ToolMemory, ToolSpec
+from app.domain.value import value
 
 TOOL_SEARCH = "ToolSearch"
 STAND_IN = "deferred_tools"
@@ -26,7 +27,7 @@ _RESULT = b'{"type":"tool_result"'
 _REFERENCE = b'"tool_reference"'
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Offer:
     """The tools of one request."""
 

@@ -10,7 +10,7 @@ leaves the newest run's.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -24,7 +24,6 @@ from app.compaction.sizes import blocks_tokens
 from app.domain.blocks import ToolUseBlock
 from app.domain.briefing import Briefing
 from app.domain.journal import Batch
-from app.domain.lean import lean
 from app.domain.messages import ResultMessage
 from app.domain.model import ContextMessage
 from app.domain.notices import RateLimitInfo
@@ -32,10 +31,10 @@ from app.domain.subagent_stats import SubagentCounts
 from app.domain.tasks import BackgroundTask
 from app.domain.tools import ToolMemory
 from app.domain.usage import Spend
+from app.domain.value import value
 
 
-@lean
-@dataclass(frozen=True, slots=True)
+@value
 class LoopState:
     """Where a run stands. Pure data; `next_step` decides from it what happens next."""
 
@@ -269,8 +268,7 @@ class LoopState:
         return (ContextMessage("user", self.head), *said)
 
 
-@lean
-@dataclass(frozen=True, slots=True)
+@value
 class Advance:
     """A step's batch, and where the run stands once it is durable."""
 

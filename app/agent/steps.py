@@ -8,6 +8,7 @@ from app.agent.state import LoopState
 from app.compaction.cut import cut_point
 from app.domain.blocks import ToolUseBlock
 from app.domain.hooks import PostToolBatch, Stop, SubagentStop
+from app.domain.value import value
 
 FINAL_WITHOUT_TEXT = frozenset({"refusal", "max_tokens", "model_context_window_exceeded"})
 """Stop reasons that explain an empty response: it is no mistake of the model (decisions B6, B7)."""
@@ -47,7 +48,7 @@ class Compact:
     """Put a summary in place of older messages: there is no room for the next request."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RunTools:
     """Run the open calls."""
 

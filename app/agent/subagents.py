@@ -45,6 +45,7 @@ from app.domain.subagent_stats import Refusal
 from app.domain.tasks import BackgroundTask, TaskEnd
 from app.domain.tools import ToolCall, ToolResult
 from app.domain.usage import LedgerRow
+from app.domain.value import value
 
 Drive: TypeAlias = Callable[
     [LoopState, Effects, Callable[[LoopState], LoopState]], AsyncGenerator[Advance]
@@ -150,7 +151,7 @@ class Tree:
         return replace(state, others_usd=self._all_usd - state.spend.cost_usd)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Spawned:
     """What came of a subagent."""
 

@@ -5,13 +5,14 @@ bytes: later runs add what is new and change nothing that was said.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from app.domain.skills import SkillNote
+from app.domain.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class News:
     """How a briefing differs from an older one."""
 
@@ -64,7 +65,7 @@ class News:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Briefing:
     """Where a run works, and by which instructions."""
 

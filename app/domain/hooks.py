@@ -5,11 +5,13 @@ a class here (and in `HookEvent`), and one `fire` at its point in `agent/`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
+from app.domain.value import value
 
-@dataclass(frozen=True, slots=True)
+
+@value
 class _Event:
     name: ClassVar[str]
     tells_mode: ClassVar[bool] = False
@@ -34,7 +36,7 @@ class _Event:
         return {part.name: getattr(self, part.name) for part in fields(self) if part.name != "key"}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _ToolEvent(_Event):
     tells_mode: ClassVar[bool] = True
     tells_effort: ClassVar[bool] = True
@@ -48,14 +50,14 @@ class _ToolEvent(_Event):
         return self.tool_name
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PreToolUse(_ToolEvent):
     """A valid call is about to be decided."""
 
     name: ClassVar[str] = "PreToolUse"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PostToolUse(_ToolEvent):
     """A call succeeded; its result is not told yet."""
 
@@ -66,7 +68,7 @@ class PostToolUse(_ToolEvent):
     duration_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PostToolUseFailure(_ToolEvent):
     """A call ran and failed; its result is not told yet."""
 
@@ -77,7 +79,7 @@ class PostToolUseFailure(_ToolEvent):
     duration_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PostToolBatch(_Event):
     """All calls of a response have their results."""
 
@@ -87,7 +89,7 @@ class PostToolBatch(_Event):
     """Each with `tool_name`, `tool_input`, `tool_use_id`, `tool_response`, in call order."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PermissionRequest(_Event):
     """A person is asked whether a call may run."""
 
@@ -104,7 +106,7 @@ class PermissionRequest(_Event):
         return self.tool_name
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class UserPromptSubmit(_Event):
     """A prompt is about to enter the conversation. Not asked for commands of the service."""
 
@@ -114,7 +116,7 @@ class UserPromptSubmit(_Event):
     prompt: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Stop(_Event):
     """The model came to an end; the run is about to."""
 
@@ -129,7 +131,7 @@ class Stop(_Event):
     session_crons: Sequence[Mapping[str, Any]] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SubagentStart(_Event):
     """A subagent is about to begin. It is told the contexts; what else hooks say changes nothing."""
 
@@ -143,7 +145,7 @@ class SubagentStart(_Event):
         return self.agent_type
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SubagentStop(_Event):
     """A subagent's model came to an end; it is about to. For it what `Stop` is for a run."""
 
@@ -163,7 +165,7 @@ class SubagentStop(_Event):
         return self.agent_type
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StopFailure(_Event):
     """The run ends since its model request failed for good. What hooks say changes nothing."""
 
@@ -175,7 +177,7 @@ class StopFailure(_Event):
     last_assistant_message: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PreCompact(_Event):
     """A compaction begins. What hooks say changes nothing."""
 
@@ -189,7 +191,7 @@ class PreCompact(_Event):
         return self.trigger
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PostCompact(_Event):
     """A summary is written. What hooks say changes nothing."""
 
@@ -203,7 +205,7 @@ class PostCompact(_Event):
         return self.trigger
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SessionStart(_Event):
     """A run opens its session, or a compaction has made its conversation anew."""
 
@@ -218,7 +220,7 @@ class SessionStart(_Event):
         return self.source
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SessionEnd(_Event):
     """A run has left its session. What hooks say changes nothing."""
 
@@ -231,7 +233,7 @@ class SessionEnd(_Event):
         return self.reason
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Notification(_Event):
     """A person's attention is wanted. What hooks say changes nothing."""
 
@@ -246,7 +248,7 @@ class Notification(_Event):
         return self.notification_type
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Setup(_Event):
     """A conversation begins, just before its `SessionStart`: what has to be there can be made."""
 
@@ -281,7 +283,7 @@ EVENTS: Mapping[str, type[HookEvent]] = {kind.name: kind for kind in get_args(Ho
 """By the names that hooks are registered under."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Surroundings:
     """What hooks are told of the run beside the event."""
 

@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.domain.lean import lean
 from app.domain.messages import Message, encode_message
 from app.domain.runs import Outcome
 from app.domain.usage import LedgerRow
+from app.domain.value import value
 
 
-@lean
-@dataclass(frozen=True, slots=True)
+@value
 class Entry:
     """A message on its way into the journal."""
 
@@ -37,7 +36,7 @@ class Entry:
         return Entry(message, encode_message(message), facts, audit)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ServiceEvent:
     """A fact about the service in a session's log; never shown to readers of messages alone."""
 
@@ -60,8 +59,7 @@ class Launch:
     """All that it was given, so that any host can begin it, or go on with it."""
 
 
-@lean
-@dataclass(frozen=True, slots=True)
+@value
 class Batch:
     """One step's writes: stored in one transaction, or not at all."""
 

@@ -6,9 +6,9 @@ from typing import Any, Literal, TypeAlias
 
 from app.domain.blocks import Block
 from app.domain.briefing import Briefing
-from app.domain.lean import lean
 from app.domain.notices import RateLimitInfo
 from app.domain.usage import Purpose, Usage
+from app.domain.value import value
 
 
 def encode_context_message(role: str, blocks: Iterable[bytes]) -> bytes:
@@ -16,8 +16,7 @@ def encode_context_message(role: str, blocks: Iterable[bytes]) -> bytes:
     return b'{"role":"%b","content":[%b]}' % (role.encode(), b",".join(blocks))
 
 
-@lean
-@dataclass(frozen=True, slots=True)
+@value
 class ContextMessage:
     """A message as the model sees it: its content blocks, each encoded once.
 
@@ -59,8 +58,7 @@ class ContextMessage:
         )
 
 
-@lean
-@dataclass(frozen=True, slots=True)
+@value
 class ModelRequest:
     """Everything that goes to the provider for one response."""
 
@@ -110,8 +108,7 @@ class SideRequest:
     """Thinking is turned off for it; a model that cannot do without it is not forced."""
 
 
-@lean
-@dataclass(frozen=True, slots=True)
+@value
 class ModelResponse:
     """A complete response. Blocks in order, with final usage."""
 
@@ -130,8 +127,7 @@ class ModelResponse:
     """Where the provider's limit stands, if it said."""
 
 
-@lean
-@dataclass(frozen=True, slots=True)
+@value
 class StreamPart:
     """One raw event of a response that is on its way: a preview, never journalled."""
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.domain.lean import lean
+from app.domain.value import value
 
 Behavior = Literal["allow", "deny", "ask"]
 PermissionMode = Literal["default", "acceptEdits", "plan", "dontAsk", "auto", "bypassPermissions"]
@@ -31,8 +31,7 @@ class HookVerdict:
     """Which hook it was, for the audit."""
 
 
-@lean
-@dataclass(frozen=True, slots=True)
+@value
 class Scene:
     """What there is to know of a call besides itself."""
 

@@ -16,9 +16,10 @@ later. `requires_action` is a running run that waits for its client. Nothing lea
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
+
+from app.domain.value import value
 
 RunStatus = Literal["queued", "running", "requires_action", "finished"]
 
@@ -87,7 +88,7 @@ EndReason = Literal[
 """Why a run ended, in our words; the wire's word is the result's subtype."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Outcome:
     """How a run ended: what its row shows from then on."""
 

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
+from app.domain.value import value
+
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
 EFFORTS: tuple[Effort, ...] = ("low", "medium", "high", "xhigh", "max")
 LEAST_BUDGET_TOKENS = 1024
@@ -93,7 +95,7 @@ class Refusal:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Asked:
     """What a request says about thinking and effort, and what of the options it cannot say."""
 

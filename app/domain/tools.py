@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 
-from app.domain.lean import lean
 from app.domain.mcp import ServerPin
 from app.domain.tasks import BackgroundTask
+from app.domain.value import value
 from app.domain.work_items import Items, WorkItem
 
 JsonValue = Any
@@ -85,8 +85,7 @@ class ToolSpec:
         return self.read_only or self.is_kept or bool(self.agents)
 
 
-@lean
-@dataclass(frozen=True, slots=True)
+@value
 class ToolCall:
     """A tool use that the model asked for."""
 
@@ -99,8 +98,7 @@ class ToolCall:
     """That subagent."""
 
 
-@lean
-@dataclass(frozen=True, slots=True)
+@value
 class FileSeen:
     """What the agent knows of a file: the state when it last read or wrote it."""
 
@@ -110,8 +108,7 @@ class FileSeen:
     """True when only a part was shown; enough for Write, but any newer mtime is a change."""
 
 
-@lean
-@dataclass(frozen=True, slots=True)
+@value
 class ToolMemory:
     """What tools must remember between calls of a session: folded from journal facts.
 
@@ -153,8 +150,7 @@ class ToolMemory:
         )
 
 
-@lean
-@dataclass(frozen=True, slots=True)
+@value
 class ToolFacts:
     """What one call adds to the memory."""
 
@@ -247,8 +243,7 @@ class Fork:
     """Rules that count as approved in that conversation, by the skill that brings them."""
 
 
-@lean
-@dataclass(frozen=True, slots=True)
+@value
 class ToolResult:
     """The outcome of a call. A failing tool is a result, never an exception."""
 

@@ -4,11 +4,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal
 
-from app.domain.lean import lean
+from app.domain.value import value
 
 
-@lean
-@dataclass(frozen=True, slots=True)
+@value
 class Usage:
     """Token counts of one or more responses. Addition is field by field."""
 
@@ -41,8 +40,7 @@ Purpose = Literal["main", "compaction", "subagent", "suggestion", "tool", "permi
 """What a request was for. `tool`: a tool asked it, beside the conversation; `permission`: the mode `auto`."""
 
 
-@lean
-@dataclass(frozen=True, slots=True)
+@value
 class LedgerRow:
     """One model request that consumed something: the unit that all money is summed from."""
 
@@ -61,8 +59,7 @@ class LedgerRow:
     """True when the response was cut off, so that its output is a lower bound."""
 
 
-@lean
-@dataclass(frozen=True, slots=True)
+@value
 class ModelSpend:
     """What one model consumed over some span (a run, a session)."""
 
@@ -80,7 +77,7 @@ class ModelSpend:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Spend:
     """Sums over ledger rows by model, and over the main thread alone."""
 

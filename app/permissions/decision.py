@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from app.domain.lean import lean
 from app.domain.permissions import PermissionUpdate
+from app.domain.value import value
 
 Kind = Literal["rule", "mode", "hook", "person", "classifier", "tenant", "default", "expiry"]
 
@@ -22,8 +22,7 @@ class Author:
 BY_DEFAULT = Author("default")
 
 
-@lean
-@dataclass(frozen=True, slots=True)
+@value
 class Allow:
     """The call may run."""
 

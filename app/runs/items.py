@@ -5,15 +5,14 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import orjson
 
-from app.domain.lean import lean
 from app.domain.model import StreamPart
+from app.domain.value import value
 from app.store.rows import Row
 
 EndReason = Literal["run_finished", "server_shutdown", "slow_reader", "max_age"]
 
 
-@lean
-@dataclass(frozen=True, slots=True)
+@value
 class Framed:
     """A durable row with its SSE frame."""
 

@@ -8,13 +8,12 @@ from typing import Any, Literal
 import orjson
 
 from app.domain.journal import Batch, Entry, ServiceEvent
-from app.domain.lean import lean
 from app.domain.messages import wire_time
 from app.domain.usage import LedgerRow
+from app.domain.value import value
 
 
-@lean
-@dataclass(frozen=True, slots=True)
+@value
 class Row:
     """A durable entry of a session's log."""
 
@@ -75,8 +74,7 @@ BEGINNING = LogRange()
 ROW_COLUMNS = "seq, run_id, kind, type, body, at, parent_tool_use_id"
 
 
-@lean
-@dataclass(frozen=True, slots=True)
+@value
 class NewRow:
     """A row on its way in, without its seq."""
 

@@ -5,11 +5,13 @@ from typing import Literal, TypeAlias
 
 import orjson
 
+from app.domain.value import value
+
 PAYLOAD_BYTES = 7900
 """Postgres takes payloads below 8,000 bytes."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RowsWritten:
     """A session's journal has grown to `seq`."""
 

@@ -5,14 +5,14 @@ UTF-8 with replacement characters and may not be written: a round trip would des
 """
 
 import codecs
-from dataclasses import dataclass
 
+from app.domain.value import value
 from app.errors import ToolFailed
 
 _NUL_WITHIN_BYTES = 8192
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Decoded:
     """Text of a file, the mark hidden."""
 

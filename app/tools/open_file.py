@@ -3,10 +3,9 @@
 import asyncio
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Self, TypeVar
 
-from app.domain.lean import lean
+from app.domain.value import value
 
 _CHUNK_BYTES = 1024 * 1024
 _AT_ONCE_BYTES = 64 * 1024
@@ -16,8 +15,7 @@ if every character is a line."""
 T = TypeVar("T")
 
 
-@lean
-@dataclass(frozen=True, slots=True)
+@value
 class Version:
     """Which state of a file something was computed from."""
 
@@ -30,8 +28,7 @@ class Version:
         return Version(status.st_ino, status.st_mtime_ns, status.st_size)
 
 
-@lean
-@dataclass(frozen=True, slots=True)
+@value
 class OpenFile:
     """A descriptor of a regular file and what `fstat` said when it was opened.
 

@@ -10,9 +10,9 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from app.agent.model_effects import SideModel
-from app.domain.lean import lean
 from app.domain.model import ModelResponse, SideRequest
 from app.domain.tools import JsonValue, ToolMemory, ToolResult, ToolSpec
+from app.domain.value import value
 from app.errors import ModelError, ToolFailed
 from app.sandbox.driver import Sandbox
 from app.tools.decoder import Decoder
@@ -45,8 +45,7 @@ class Beyond:
     """Whose pages are kept apart from those of others."""
 
 
-@lean
-@dataclass(frozen=True, slots=True)
+@value
 class ToolContext:
     """What a running tool may touch."""
 

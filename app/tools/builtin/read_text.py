@@ -1,9 +1,9 @@
 """Text for Read: a window of numbered lines, within the caps."""
 
 from codecs import BOM_UTF16_LE
-from dataclasses import dataclass
 
 from app.domain.tools import ToolResult
+from app.domain.value import value
 from app.errors import ToolFailed
 from app.tools.encoding import Decoded, decode
 from app.tools.open_file import OpenFile
@@ -23,7 +23,7 @@ _BYTES_PER_TOKEN = 4
 _EMPTY_FILE = "<system-reminder>The file exists, but it is empty.</system-reminder>"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Span:
     """Which lines are asked for."""
 
@@ -44,7 +44,7 @@ class Span:
         return max(self.number - 1, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Text:
     """What was read of a file."""
 

@@ -1,12 +1,11 @@
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import pytest
 
-from app.domain.lean import lean
+from app.domain.value import value
 
 
-@lean
-@dataclass(frozen=True, slots=True)
+@value
 class Thing:
     name: str
     size: int = 1
@@ -14,7 +13,7 @@ class Thing:
     memo: list[int] = field(default_factory=list, init=False, compare=False)
 
 
-def test_a_lean_value_is_made_compared_and_replaced_as_any_other() -> None:
+def test_a_value_is_made_compared_and_replaced_as_a_dataclass() -> None:
     thing = Thing("a", parts=("x",))
     assert (thing.name, thing.size, thing.parts, thing.memo) == ("a", 1, ("x",), [])
     assert Thing("a").memo is not thing.memo
@@ -23,8 +22,12 @@ def test_a_lean_value_is_made_compared_and_replaced_as_any_other() -> None:
     assert repr(thing) == "Thing(name='a', size=1, parts=('x',), memo=[])"
 
 
-def test_a_lean_value_has_no_other_fields_and_misses_none() -> None:
+def test_a_value_has_no_other_fields_and_misses_none() -> None:
     with pytest.raises(AttributeError):
         Thing("a").weight = 1  # type: ignore[attr-defined]  # that is what fails
     with pytest.raises(TypeError):
         Thing()  # type: ignore[call-arg]  # the same
+
+
+def test_to_the_type_checker_a_value_is_frozen() -> None:
+    Thing("a").size = 2  # type: ignore[misc]  # an ignore that is of no use would be an error
