@@ -126,6 +126,15 @@ def test_an_operation_explains_itself(method: str, path: str, operation: dict[st
 
 
 @each_operation
+def test_a_query_parameter_explains_itself(
+    method: str, path: str, operation: dict[str, Any]
+) -> None:
+    del method, path
+    asked = [p for p in operation.get("parameters", ()) if p["in"] != "path"]
+    assert [parameter["name"] for parameter in asked if not parameter.get("description")] == []
+
+
+@each_operation
 def test_a_body_is_json_and_has_an_example(
     method: str, path: str, operation: dict[str, Any]
 ) -> None:

@@ -17,7 +17,25 @@ LastEventId = Annotated[
     str | None,
     Header(alias="Last-Event-ID", description="The id of the last frame read; wins over `after`."),
 ]
-Order = Literal["asc", "desc"]
+Before = Annotated[
+    int | None, Query(ge=0, le=2**63 - 1, description="Entries before this seq; default: all.")
+]
+Cursor = Annotated[
+    str | None,
+    Query(description="`next_cursor` of the page before, under the same order and filters."),
+]
+Order = Annotated[
+    Literal["asc", "desc"], Query(description="By age: `asc` gives the oldest first.")
+]
+StreamAfter = Annotated[
+    str | None,
+    Query(description="The seq to begin behind, or `latest` for only what is new."),
+]
+OfSession = Annotated[str | None, Query(max_length=200, description="Only those of this session.")]
+OfRun = Annotated[str | None, Query(max_length=200, description="Only those of this run.")]
+OfUser = Annotated[
+    str | None, Query(description="Only those of sessions that were made for this `user`.")
+]
 SearchText = Annotated[
     str,
     Query(
@@ -49,7 +67,7 @@ Thread = Annotated[
         "among them.",
     ),
 ]
-RunStatuses = Annotated[list[RunStatus] | None, Query()]
+RunStatuses = Annotated[list[RunStatus] | None, Query(description='Repeat it for "or".')]
 Previews = Annotated[
     Literal["none", "text", "all"] | None,
     Query(description="Partial messages. Default: all if the run includes them, else none."),

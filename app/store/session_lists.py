@@ -17,7 +17,8 @@ from app.store.sessions import IS_RUNNING, SELECT, SessionRow
 class SessionFilter:
     """Which sessions a list has. What is None, or empty, does not matter."""
 
-    status: Literal["idle", "running", "requires_action", "archived"] | None = None
+    statuses: Sequence[Literal["idle", "running", "requires_action", "archived"]] = ()
+    """One of them is enough."""
     parent_id: str | None = None
     user: str | None = None
     tags: Sequence[str] = ()
@@ -47,12 +48,14 @@ async def list_sessions(
         return [SessionRow(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name
 
 
+_ASKS = """EXISTS (SELECT 1 FROM runs r WHERE r.tenant_id = s.tenant_id
+  AND r.session_id = s.id AND r.status = 'requires_action')"""
+# As sessions show it: each has one status. One that asks may be driven by a host, or by none.
 _STATUS = {
-    "idle": f"AND s.archived_at IS NULL AND NOT {IS_RUNNING} ",
-    "running": f"AND {IS_RUNNING} ",
-    "requires_action": """AND EXISTS (SELECT 1 FROM runs r WHERE r.tenant_id = s.tenant_id
-      AND r.session_id = s.id AND r.status = 'requires_action') """,
-    "archived": "AND s.archived_at IS NOT NULL ",
+    "idle": f"s.archived_at IS NULL AND NOT {_ASKS} AND NOT {IS_RUNNING}",
+    "running": f"s.archived_at IS NULL AND NOT {_ASKS} AND {IS_RUNNING}",
+    "requires_action": f"s.archived_at IS NULL AND {_ASKS}",
+    "archived": "s.archived_at IS NOT NULL",
 }
 # A condition that repeats a partial index's own lets the planner use it.
 _TAGS = "AND s.tags <> '{}' AND s.tags && CAST(:tags AS text[]) "
@@ -67,8 +70,8 @@ def _where(wanted: SessionFilter) -> tuple[str, dict[str, Any]]:
     """Give the conditions, one of a bounded number of texts, and their values."""
     where = ""
     values: dict[str, Any] = {}
-    if wanted.status is not None:
-        where += _STATUS[wanted.status]
+    if wanted.statuses:
+        where += f"AND ({' OR '.join(_STATUS[status] for status in sorted(set(wanted.statuses)))}) "
     if wanted.is_archived is not None:
         where += f"AND s.archived_at IS {'NOT ' * wanted.is_archived}NULL "
     if wanted.parent_id is not None:

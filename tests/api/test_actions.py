@@ -377,3 +377,19 @@ async def test_rules_that_make_no_sense_are_refused(stage: Stage, wrong: dict[st
     said = await stage.client.post("/v1/runs", json={"prompt": "hi", "actions": wrong})
     (name,) = wrong
     assert pointers(problem(said, 422, "validation_failed")) == [f"/actions/{name}"]
+
+
+@pytest.mark.parametrize("actions", [{}, {"hold_seconds": 0}], ids=["held", "let go"])
+async def test_a_session_that_asks_is_listed_by_the_status_that_it_shows(
+    stage: Stage, actions: dict[str, Any]
+) -> None:
+    run, _ = await asking(stage.client, **actions)
+    if actions:
+        await parked(stage, run)
+    shown = (await read(stage.client, f"/v1/sessions/{run['session_id']}"))["status"]
+    assert shown == "requires_action"
+    for status in ("idle", "running", "requires_action", "archived"):
+        page = await read(stage.client, "/v1/sessions", status=status, limit=200)
+        is_listed = run["session_id"] in {session["id"] for session in page["data"]}
+        assert is_listed is (status == shown), status
+    await cancel(stage.client, run["id"])

@@ -111,6 +111,8 @@ async def test_lists_are_filtered_by_whatever_a_session_is_kept_by(stage: Stage)
     assert await ids(stage, user=user, archived="true") == {c}
     assert await ids(stage, user=user, status="archived") == {c}
     assert await ids(stage, user=user, status="idle") == {a, b}
+    assert await ids(stage, user=user, status=["archived", "idle"]) == {a, b, c}
+    assert await ids(stage, user=user, status=["running", "requires_action"]) == set()
     page = await stage.client.get("/v1/sessions", params={"user": user, "limit": 1})
     other = {"cursor": page.json()["next_cursor"], "tag": "x"}
     problem(await stage.client.get("/v1/sessions", params=other), 400, "cursor_invalid")

@@ -10,7 +10,14 @@ from fastapi import APIRouter, Query, Request, Response
 from app.api.body import StrictRoute
 from app.api.deps import CallerDep, ServiceDep
 from app.api.paging import Listing
-from app.api.params import Limit, Order
+from app.api.params import (
+    Cursor,
+    Limit,
+    OfRun,
+    OfSession,
+    OfUser,
+    Order,
+)
 from app.api.problems import Problem, problem_json
 from app.api.repeats import WriteDep
 from app.api.schemas.actions import (
@@ -38,13 +45,13 @@ async def list_all(
     service: ServiceDep,
     caller: CallerDep,
     limit: Limit = 50,
-    cursor: str | None = None,
+    cursor: Cursor = None,
     order: Order = "asc",
     status: Statuses = None,
     type: Types = None,  # noqa: A002 - the parameter's name
-    session_id: str | None = None,
-    run_id: str | None = None,
-    user: str | None = None,
+    session_id: OfSession = None,
+    run_id: OfRun = None,
+    user: OfUser = None,
 ) -> ActionPage:
     """Give what is, or was, asked in all sessions, the oldest first. Repeat a filter for "or"."""
     wanted = ActionFilter(sorted(status or ()), sorted(type or ()), session_id, run_id, user)
@@ -61,7 +68,7 @@ async def of_session(
     service: ServiceDep,
     caller: CallerDep,
     limit: Limit = 50,
-    cursor: str | None = None,
+    cursor: Cursor = None,
     order: Order = "asc",
     status: Statuses = None,
     type: Types = None,  # noqa: A002 - as above

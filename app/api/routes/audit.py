@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query
 from app.api.body import StrictRoute
 from app.api.deps import CallerDep, ServiceDep
 from app.api.paging import Listing
+from app.api.params import Cursor, OfRun, OfSession
 from app.api.schemas.audit import AuditEntry, AuditPage
 
 router = APIRouter(tags=["actions"], route_class=StrictRoute)
@@ -16,10 +17,10 @@ router = APIRouter(tags=["actions"], route_class=StrictRoute)
 async def listed(
     service: ServiceDep,
     caller: CallerDep,
-    session_id: Annotated[str | None, Query(max_length=200)] = None,
-    run_id: Annotated[str | None, Query(max_length=200)] = None,
+    session_id: OfSession = None,
+    run_id: OfRun = None,
     limit: Annotated[int, Query(ge=1, le=200, description="Most items of a page.")] = 50,
-    cursor: str | None = None,
+    cursor: Cursor = None,
 ) -> AuditPage:
     """Give each decision about a call of the tenant's agents, the newest first.
 

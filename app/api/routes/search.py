@@ -7,7 +7,10 @@ from fastapi import APIRouter, Query
 from app.api.body import StrictRoute
 from app.api.deps import CallerDep, ServiceDep
 from app.api.paging import Listing
-from app.api.params import SearchText
+from app.api.params import (
+    Cursor,
+    SearchText,
+)
 from app.api.schemas.search import SearchHit, SearchPage
 from app.runs.searching import search
 
@@ -20,7 +23,7 @@ async def find(
     caller: CallerDep,
     q: SearchText,
     limit: Annotated[int, Query(ge=1, le=50, description="Most items of a page.")] = 20,
-    cursor: str | None = None,
+    cursor: Cursor = None,
 ) -> SearchPage:
     """Give messages of all sessions that hold the words, the newest first.
 

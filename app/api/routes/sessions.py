@@ -13,8 +13,10 @@ from app.api.params import (
     METADATA_PARAMETER,
     CreatedAfter,
     CreatedBefore,
+    Cursor,
     Limit,
     MetadataFilter,
+    OfUser,
     Order,
     RunStatuses,
     SearchText,
@@ -88,13 +90,15 @@ async def list_all(
     caller: CallerDep,
     metadata: MetadataFilter,
     limit: Limit = 50,
-    cursor: str | None = None,
+    cursor: Cursor = None,
     order: Order = "desc",
-    status: SessionStatus | None = None,
-    parent_id: str | None = None,
-    user: str | None = None,
+    status: Annotated[list[SessionStatus] | None, Query(description='Repeat it for "or".')] = None,
+    parent_id: Annotated[str | None, Query(description="Only forks of this session.")] = None,
+    user: OfUser = None,
     tag: Annotated[list[str] | None, Query(description='Repeat it for "or".')] = None,
-    q: SearchText | None = None,
+    q: Annotated[
+        SearchText | None, Query(description="Words of titles and first prompts, as in a search.")
+    ] = None,
     archived: Annotated[
         bool | None, Query(description="Default: those that are not, unless `status` says so.")
     ] = None,
@@ -102,10 +106,10 @@ async def list_all(
     created_before: CreatedBefore = None,
 ) -> SessionPage:
     """Give sessions by creation time. `q` looks into titles and first prompts."""
-    if archived is None and status != "archived":
+    if archived is None and "archived" not in (status or ()):
         archived = False
     wanted = SessionFilter(
-        status,
+        sorted(status or ()),
         parent_id,
         user,
         sorted(tag or ()),
@@ -233,7 +237,7 @@ async def runs(
     service: ServiceDep,
     caller: CallerDep,
     limit: Limit = 50,
-    cursor: str | None = None,
+    cursor: Cursor = None,
     order: Order = "desc",
     status: RunStatuses = None,
 ) -> RunPage:

@@ -5,7 +5,12 @@ from fastapi import APIRouter, Response
 from app.api.body import StrictRoute
 from app.api.deps import CallerDep, ServiceDep
 from app.api.entries import message_page
-from app.api.params import LogLimit, Order, Seq
+from app.api.params import (
+    Before,
+    LogLimit,
+    Order,
+    Seq,
+)
 from app.api.schemas.log import MessagePage
 from app.api.schemas.subagents import Subagent, SubagentPage
 from app.runs.listing import LogRange
@@ -48,7 +53,7 @@ async def subagent_messages(
     service: ServiceDep,
     caller: CallerDep,
     after: Seq = 0,
-    before: Seq | None = None,
+    before: Before = None,
     limit: LogLimit = 100,
     order: Order = "asc",
 ) -> Response:
