@@ -33,3 +33,4 @@ def test_the_document_lists_exactly_the_errors_there_are() -> None:
         for kind in kinds()
     ]
     assert sorted(listed) == sorted(there)
+    assert set(MEANINGS) == {kind.code for kind in kinds()}

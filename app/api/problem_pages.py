@@ -11,7 +11,6 @@ MEANINGS: Mapping[str, str] = {
         "log. Begin without one."
     ),
     "unauthenticated": "No valid key came along. Make one with `treadle keys create`.",
-    "forbidden_scope": "The key may not do this. Use another one.",
     "not_found": "There is no such path, or no such resource under this key's tenant.",
     "method_not_allowed": "The path does not know this method.",
     "conflict": "The state of the resource forbids it. Read the resource.",
@@ -87,7 +86,6 @@ MEANINGS: Mapping[str, str] = {
     "headers_too_large": "The headers are too many or too large.",
     "internal": "The service failed. Its log has the details under the `request_id`.",
     "unavailable": "The database is away. Runs go on when it is back; ask again.",
-    "draining": "The host is shutting down. Ask again: another host answers.",
 }
 """By code, in Markdown. A test holds the document's table to it."""
 
