@@ -8,8 +8,8 @@ run takes the commands over), a lost lease, the host's stop; the last two end th
 journal shows them as running then, and whoever drives the next run tells the model.
 
 Subagents go on under the kept lease too. When all of them have ended, and no run can follow here and
-now (one waits for an answer without a host, or for a slot), the session is let go: their ends are in
-the tables, and any host may tell them.
+now (one waits for an answer without a host, or for now (one waits for an answer without a host, or for a slot), the session is let go: their ends are in
+the tables, and any host may tell them. So is one that was archived, once nothing runs there any more.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from app.runs.crew import Crew
 from app.store.beside import Orphans
 from app.store.claims import Claim
 from app.store.engine import TROUBLE, Database
-from app.store.follow_up import follow_up
+from app.store.follow_up import follow_up, is_archived
 from app.store.leases import Host, Lease, release
 
 log = logging.getLogger(__name__)
@@ -187,7 +187,7 @@ class Keeper:
             try:
                 if await self._follow(kept):
                     return
-                if kept.background.is_in_tables(kept.tasks):
+                if await self._is_of_no_use(kept):
                     await self._drop(kept)
                     await self._release(kept.lease)
                     return
@@ -195,6 +195,13 @@ class Keeper:
                 log.warning("A run cannot follow now: %s", type(error).__name__)
             # A prompt that waits will be driven here, and tells; unless it is taken back.
             await asyncio.sleep(self.poll_s)
+
+    async def _is_of_no_use(self, kept: Kept) -> bool:
+        """Whether nothing is kept here that another host would not have, or that can be told."""
+        background = kept.background
+        if background.is_in_tables(kept.tasks):
+            return True
+        return not background.running and await is_archived(self.database, kept.lease)
 
     async def _follow(self, kept: Kept) -> bool:
         with self.slot() as host:

@@ -65,6 +65,16 @@ async def follow_up(
     return FollowUp(run_id, row["last_seq"], claim)
 
 
+async def is_archived(database: Database, kept: Lease) -> bool:
+    """Whether a session that a host keeps was archived: no run can follow in it."""
+    found: bool = await database.raw.fetchval(
+        "SELECT archived_at IS NOT NULL FROM sessions WHERE tenant_id = $1 AND id = $2",
+        kept.tenant_id,
+        kept.session_id,
+    )
+    return found
+
+
 _FOLLOW_UP = """
 WITH s AS (
   UPDATE sessions SET last_seq = last_seq + 1, num_runs = num_runs + 1,

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.api.stage import RANDOM_SESSION, Stage, pointers, problem, scripted
+from tests.store.seeds import rows, until
 
 SLOW = scripted({"blocks": [{"text": "late"}], "delay": 20})
 
@@ -223,3 +224,36 @@ async def test_unknown_sessions_are_404_for_every_change(stage: Stage) -> None:
     ):
         answer = await stage.client.request(method, f"{path}{where}", json=body)
         problem(answer, 404, "not_found")
+
+
+async def test_a_session_that_is_archived_is_let_go_once_nothing_runs_in_its_background(
+    stage: Stage,
+) -> None:
+    waits = "while [ ! -e go ]; do sleep 0.05; done"
+    begun = {"tool": "Bash", "input": {"command": waits, "run_in_background": True}}
+    folder = stage.root / uuid.uuid4().hex
+    folder.mkdir(mode=0o777)
+    run = await stage.run(
+        scripted(begun, {"text": "left"}),
+        options={"allowed_tools": ["Bash"]},
+        workspace={"source": "directory", "path": str(folder)},
+    )
+    path, database = f"/v1/sessions/{run['session_id']}", stage.host.service.database
+
+    async def is_kept() -> bool:
+        (row,) = await rows(database, "SELECT owner FROM sessions WHERE id = $1", run["session_id"])
+        return row["owner"] is not None
+
+    async def is_let_go() -> bool:
+        return not await is_kept()
+
+    assert await is_kept()
+    assert (await stage.client.post(f"{path}/archive")).status_code == 200
+    (folder / "go").touch()
+    await until(is_let_go)
+    assert (await stage.client.post(f"{path}/unarchive")).status_code == 200
+    later = await stage.client.post(f"{path}/runs", json={"prompt": "x", "wait": 20})
+    assert later.json()["run"]["result_subtype"] == "success"
+    transcript = (await stage.client.get(f"{path}/messages")).json()["data"]
+    ends = [m["status"] for m in transcript if m.get("subtype") == "task_notification"]
+    assert len(ends) == 1
