@@ -11,7 +11,7 @@ from typing import Any
 
 from app.agent.active import JournalRow
 from app.agent.briefing import opening_blocks
-from app.agent.draft import Draft
+from app.agent.draft import MISSING_SERVERS, Draft
 from app.agent.effects import Effects, NoServers, Stamps
 from app.agent.hook_points import with_hook
 from app.agent.narrowed import NarrowedToolbox
@@ -26,6 +26,7 @@ from app.agent.tool_effects import Desk
 from app.domain.blocks import TextBlock
 from app.domain.briefing import Briefing, News
 from app.domain.journal import Batch, Entry, Launch
+from app.domain.mcp import Readiness, tool_name
 from app.domain.messages import (
     ResultMessage,
     TaskStartedMessage,
@@ -151,18 +152,24 @@ def folded(rows: Iterable[JournalRow], fresh: LoopState) -> LoopState:
     return LoopState(**draft.fields()).resume()
 
 
-def opening(launched: Mapping[str, Any], session_id: str) -> Batch:
+def opening(launched: Mapping[str, Any], session_id: str, servers: Readiness) -> Batch:
     """Give the row with which a subagent's run begins: its prompt, which only its transcript shows.
 
-    The same on every host.
+    The same on every host, but for required servers whose tools it was launched with and has not.
     """
+    missing = [
+        why
+        for name, why in servers.missing.items()
+        if any(tool.startswith(tool_name(name, "")) for tool in launched["tools"])
+    ]
     asked = UserMessage(
         session_id=session_id,
         uuid=launched["prompt_uuid"],
         message=UserContent(content=[TextBlock(text=launched["prompt"])]),
         timestamp=launched["asked_at"],
     )
-    return Batch((with_hook(Entry.of(asked), launched["hooks"]),))
+    told = Entry.of(asked, {MISSING_SERVERS: missing} if missing else None)
+    return Batch((with_hook(told, launched["hooks"]),))
 
 
 def stored_rows(

@@ -43,6 +43,8 @@ def report_of(child: LoopState, prompt: str, took_ms: int) -> Report:
             return _completed(said, child, prompt, took_ms)
         if ended.subtype == "error_max_budget_usd":
             return Report("killed", BUDGET_TEXT, ToolResult(BUDGET_TEXT, is_error=True))
+        if child.missing_servers and not child.responses:
+            return _failed(" ".join(child.missing_servers))
         return _failed(f"Agent terminated early due to an API error: {ended.errors[0]}")
     if child.last_text.strip():
         return _completed(child.last_text, child, prompt, took_ms)

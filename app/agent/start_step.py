@@ -67,7 +67,7 @@ def opening(
     if servers.pins:
         facts["tool"] = ToolFacts(servers=servers.pins).to_json()
     if servers.missing:
-        facts[MISSING_SERVERS] = list(servers.missing)
+        facts[MISSING_SERVERS] = list(servers.missing.values())
     init = Entry.of(_init(state, tools, effects, prompts, briefing.skills, servers), facts or None)
     before = (*heard.before, with_hook(init, heard.facts), *opening_notices(state, effects))
     return take_in(prompts, state, effects, expansions, before=before, heard=heard)

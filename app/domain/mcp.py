@@ -105,8 +105,8 @@ class Readiness:
     """How a run stands with its servers when it begins."""
 
     statuses: tuple[ServerStatus, ...] = ()
-    missing: tuple[str, ...] = ()
-    """Why the run cannot begin: a sentence for each required server that it does not have."""
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """Why the run cannot begin: a sentence for each required server that it does not have, by name."""
     pins: Mapping[str, ServerPin] = field(default_factory=dict)
     """What the session has to remember from now on: new pins, by the server's name."""
     instructions: Mapping[str, str] = field(default_factory=dict)

@@ -170,11 +170,12 @@ class Servers:
     def readiness(self) -> Readiness:
         """Say how the run stands with its servers as it begins."""
         statuses = tuple(self.statuses())
-        missing = tuple(
-            f"The MCP server {status.name!r} is required and is not there: {status.error or status.state}."
+        missing = {
+            status.name: f"The MCP server {status.name!r} is required and is not there: "
+            f"{status.error or status.state}."
             for status in statuses
             if self._servers[status.name].required and status.state != "connected"
-        )
+        }
         instructions = {
             name: connection.listing.instructions
             for name, connection in self._connections.items()

@@ -202,7 +202,9 @@ class BesideRun:
                 self._purse = self.holder.purses.share(self.run_id, self._now().run.options)
                 effects = replace(effects, purse=self._purse)
                 if not rows:
-                    opened_by = self._now().after(opening(launched, session_id))
+                    opened_by = self._now().after(
+                        opening(launched, session_id, opened.servers.readiness())
+                    )
                     await self._write(opened_by, is_shown=False)
                 await self._drive(beginning, work, effects)
         except WorkspaceUnavailable as error:

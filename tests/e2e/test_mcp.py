@@ -162,6 +162,42 @@ async def test_a_required_server_that_fails_ends_the_run_before_any_request(
         assert not messages_api.requests
 
 
+@pytest.mark.requirement("mcp:required")
+async def test_a_required_server_is_required_of_subagents_in_the_background_that_have_its_tools(
+    service: Host, messages_api: MessagesApi
+) -> None:
+    once = "import os\nos.mkdir('/workspace/came_up')\n"  # and never again
+    server = {"command": "python3", "args": ["-c", once + SCRIPT], "required": True}
+    kinds = {
+        "asks": {"description": "d", "prompt": "You are ASKS.", "tools": ["mcp__p__echo"]},
+        "reads": {"description": "d", "prompt": "You are READS.", "tools": ["Read"]},
+    }
+    given = {"description": "job", "prompt": "Begin.", "run_in_background": True}
+    steps = [call("Agent", **given, subagent_type=kind) for kind in kinds]
+    run = await start(
+        service.client,
+        scripted(steps, {"text": "begun"}),
+        mcp_servers={"p": server},
+        agents=kinds,
+        wait_for_subagents=True,
+    )
+    ended = await finished(service.client, run["id"])
+    assert ended["result_subtype"] == "success"
+    path = f"/v1/sessions/{run['session_id']}/subagents"
+    children = (await service.client.get(path)).json()["data"]
+    assert [child["status"] for child in children] == ["failed", "completed"]
+    own = (await service.client.get(f"/v1/runs/{children[0]['own_run_id']}")).json()
+    assert (own["end_reason"], own["num_turns"]) == ("mcp_required", 0)
+    (told,) = [
+        message["summary"]
+        for message in await messages(service.client, run["session_id"])
+        if message.get("subtype") == "task_notification"
+        and message["task_id"] == children[0]["agent_id"]
+    ]
+    assert told.startswith("The MCP server 'p' is required and is not there")
+    assert not [r for r in messages_api.requests if "You are ASKS." in str(r.body.get("system"))]
+
+
 @pytest.mark.requirement("mcp:pinned")
 async def test_the_session_remembers_tools_until_a_change_is_accepted(
     make_settings: MakeSettings, messages_api: MessagesApi, database_url: str

@@ -83,7 +83,7 @@ async def test_servers_that_do_not_come_up_are_told_and_hold_nobody_up(rooms: Ro
         assert "No such tool" in await at.said("mcp__silent__echo")
         await until(lambda: state(at.servers, "silent")[0] == "failed")
         assert state(at.servers, "silent")[1] == "it was not ready within 1.5 s"
-        assert at.servers.readiness().missing == ()
+        assert not at.servers.readiness().missing
     await until(lambda: not processes("mcp_plain.py"))
 
 
