@@ -119,6 +119,8 @@ def decode(body: bytes) -> Any:  # noqa: ANN401 - decoded JSON
 
 def _not_json(body: bytes, error: orjson.JSONDecodeError) -> InvalidRequest:
     line, column, reason = error.lineno, error.colno, error.msg
+    if "surrogate" in reason:
+        reason = "half of a surrogate pair, which cannot be stored"
     try:
         body.decode()
     except UnicodeDecodeError as broken:  # the decoder names the beginning, not the place

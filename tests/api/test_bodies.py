@@ -60,6 +60,13 @@ async def test_what_is_not_utf8_is_named_with_its_place(stage: Stage) -> None:
     assert body["detail"] == "The body is not valid JSON (line 2, column 5): it is not UTF-8."
 
 
+@pytest.mark.parametrize("half", ["\\ud800", "\\udc00", "\\ud800\\u0041"])
+async def test_a_lone_surrogate_is_named(stage: Stage, half: str) -> None:
+    content = f'{{"prompt":\n "x {half} y"}}'.encode()
+    body = problem(await post(stage, content), 400, "invalid_request")
+    assert "(line 2, column 5): half of a surrogate pair" in body["detail"]
+
+
 @pytest.mark.parametrize("path", ["/v1/runs", "/v1/sessions/import", "/v1/skills?name=x"])
 async def test_a_body_that_is_packed_is_415(stage: Stage, path: str) -> None:
     packed = gzip.compress(b'{"prompt": "x"}')
