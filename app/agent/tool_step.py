@@ -141,6 +141,7 @@ async def carry_out(block: ToolUseBlock, calls: Calls) -> Done:
         refused = _hinted(invalid, spec, state, effects) if invalid else no_such_tool(call)
         limit = {REFUSED: "depth_limit"} if is_too_deep(call, state, effects) else None
         return Done(Batch((result_entry(call.id, refused, state, effects, facts=limit),)))
+    call = replace(call, name=spec.name)  # a model may use an older name; rules and hooks do not
     may_have_run = await _may_have_run(call, spec, state, effects)
     hooks = CallHooks(state, effects, calls.hand_over)
     heard = await hooks.before(call)

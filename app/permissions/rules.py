@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
+from app.domain.agents import AGENT_ALIAS, AGENT_TOOL, GENERAL
 from app.domain.permissions import Behavior, RuleValue
 from app.permissions.command_rules import CommandPattern
 from app.permissions.path_rules import PathPattern
@@ -15,8 +16,10 @@ MAX_RULE_CHARS = 2_000
 MAX_NAME_CHARS = 200
 READING = frozenset({"Read", "Glob", "Grep"})
 EDITING = frozenset({"Edit", "Write", "NotebookEdit"})
-_NAMED = {"Agent": ("subagent_type",), "Task": ("subagent_type",), "Skill": ("skill", "command")}
+_NAMED = {"Agent": ("subagent_type",), "Skill": ("skill", "command")}
 """Tools whose specifier is a name, and the properties of the input that hold it."""
+_OLDER_NAMES = {AGENT_ALIAS: AGENT_TOOL, "KillShell": "TaskStop"}
+"""Names that rules may still use for tools."""
 _TOOL = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _MCP = re.compile(r"mcp__[A-Za-z0-9_.-]*\*?")
 _DOMAIN = re.compile(
@@ -61,7 +64,7 @@ def _check_specifier(tool: str, specifier: str) -> None:
         is_open = specifier.count("[") != specifier.count("]")
         if is_open or not PathPattern(specifier, "/", "/").is_valid:
             raise MalformedRule("it is no valid path pattern")
-    elif tool != "Bash" and tool not in _NAMED:
+    elif tool != "Bash" and _OLDER_NAMES.get(tool, tool) not in _NAMED:
         raise MalformedRule(f"{tool} takes no specifier")
 
 
@@ -77,7 +80,8 @@ class Rule:
 
     @property
     def tool(self) -> str:
-        return self.value.toolName
+        """The tool's own name, by whichever the rule calls it."""
+        return _OLDER_NAMES.get(self.value.toolName, self.value.toolName)
 
     @property
     def is_bare(self) -> bool:
@@ -174,11 +178,18 @@ class Rules:
         """Give the rule of a tool whose specifier is a name, such as `Skill(review)`."""
         if tool not in _NAMED or not isinstance(given, dict):
             return None
-        names = {given.get(key) for key in _NAMED[tool]}
+        names = {_plain_name(given.get(key)) for key in _NAMED[tool]} - {""}
+        if tool == AGENT_TOOL:
+            names = names or {GENERAL}
         for rule in self.of[behavior]:
-            if rule.tool == tool and rule.value.ruleContent in names:
+            if rule.tool == tool and _plain_name(rule.value.ruleContent) in names:
                 return rule
         return None
+
+
+def _plain_name(given: object) -> str:
+    """Give a name as the tool that takes it reads it: ` /review` is `review`."""
+    return given.strip().removeprefix("/") if isinstance(given, str) else ""
 
 
 def withholding(text: str, denied: Sequence[str]) -> str | None:

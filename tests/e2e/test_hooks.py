@@ -102,6 +102,19 @@ async def test_hooks_of_options_and_of_the_operator_are_asked_in_a_run(
         verifier.verify(request.body, dict(request.headers))
 
 
+@pytest.mark.requirement("hooks:http")
+async def test_a_hook_for_a_tool_is_asked_by_whichever_name_it_is_called(
+    hooked: Host, server: HookServer
+) -> None:
+    server.script["PreToolUse"] = [{"decision": "block", "reason": "alone"}]
+    older = {"tool": "Task", "input": {"description": "x", "prompt": "x"}}
+    hooks = [server.hook("PreToolUse", matcher="Agent")]
+    run = await start(hooked.client, scripted(older, {"text": "done"}), hooks=hooks)
+    ended = await finished(hooked.client, run["id"])
+    assert [told["tool_name"] for told in server.told] == ["Agent"]
+    assert [denial["tool_name"] for denial in ended["permission_denials"]] == ["Task"]
+
+
 @pytest.mark.requirement("hooks:permission-request")
 async def test_a_hook_answers_an_approval_unless_a_person_did_before(
     hooked: Host, server: HookServer

@@ -170,3 +170,31 @@ def test_a_path_pattern_means_the_same_however_it_is_written(pattern: str) -> No
     inside, outside = file("Edit", "secret/s"), file("Edit", "other/s")
     assert letter(decided(inside, allowed_tools=[f"Edit({pattern})"])) == "A"
     assert letter(decided(outside, allowed_tools=[f"Edit({pattern})"])) == "?"
+
+
+AGENT: Call = ("Agent", {"subagent_type": "explorer"})
+SKILL: Call = ("Skill", {"skill": "review"})
+
+
+@pytest.mark.requirement("permissions:rules")
+@pytest.mark.parametrize(
+    ("rule", "call"),
+    [
+        ("Agent", AGENT),
+        ("Task", AGENT),
+        ("Agent(explorer)", AGENT),
+        ("Task(explorer)", AGENT),
+        ("Agent(general-purpose)", ("Agent", {})),
+        ("Agent(general-purpose)", ("Agent", {"subagent_type": ""})),
+        ("Skill(review)", SKILL),
+        ("Skill(/review)", SKILL),
+        ("Skill(review)", ("Skill", {"skill": "/review"})),
+        ("Skill(review)", ("Skill", {"skill": " review\n"})),
+    ],
+)
+def test_a_rule_reaches_what_a_name_means_however_it_is_written(rule: str, call: Call) -> None:
+    assert letter(decided(call, disallowed_tools=[rule])) == "D"
+    assert letter(decided(call, ask_tools=[rule])) == "?"
+    for other in (("Agent", {"subagent_type": "other"}), ("Skill", {"skill": "other"})):
+        is_bare = "(" not in rule and other[0] == "Agent"
+        assert letter(decided(other, disallowed_tools=[rule])) == ("D" if is_bare else "A")
