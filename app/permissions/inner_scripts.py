@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from app.permissions.runners import base_name, inner_commands, is_shell, puts_input_in
 from app.permissions.shell_script import Command
-from app.permissions.shell_words import COMPUTED, Word
+from app.permissions.shell_words import Word, has_computed_index
 
 _WITH_VALUE = frozenset(["--rcfile", "--init-file"])
 """Options of a shell whose value is the next word; so is that of each `o` and `O` among letters."""
@@ -49,8 +49,7 @@ _RUN_BY_SHELL = frozenset(["PROMPT_COMMAND", "PS0", "PS1", "PS2", "PS4"])
 _READ_BY_SHELL = frozenset(["BASH_ENV", "ENV"])
 """Names of files to a shell that starts, which expands them first."""
 _RUNS = re.compile(r"`|\$\(")
-_MAY_BE_INDEX = re.compile(r"\[.*\\\$|\$'.*(\[|\\[xuU0-7])", re.DOTALL)
-"""A word of unknown text in which an index may stand that runs something: `$'a[$(rm z)]'`."""
+_ESCAPED = re.compile(r"\\[xuU0-7]")
 _ASSIGNED = re.compile(r"(BASH_FUNC_[^=]*|\w+)\+?=(.*)", re.DOTALL)
 """A variable that `env`, `sudo` … are given as a word. Those that begin so are functions to bash."""
 _NO_FILE = re.compile(r"-|((\.\.)?/)+(dev|proc)/.*|(.*/)?(stdin|fd/\d+)")
@@ -91,7 +90,7 @@ def scripts_of(command: Command) -> Iterator[InnerScript]:
 def _of_variable(name: str, value: Word) -> Iterator[InnerScript]:
     if name in _RUN_BY_SHELL or name.startswith("BASH_FUNC_"):
         yield InnerScript(value.text)
-    elif COMPUTED.search(value.text or "") or (
+    elif has_computed_index(value.text or "") or (
         name in _READ_BY_SHELL and (_is_no_file(value) or _RUNS.search(value.text or ""))
     ):
         yield UNKNOWN
@@ -221,8 +220,11 @@ def _takes_input(script: InnerScript) -> bool:
 def _is_computed(word: Word) -> bool:
     """Say whether a builtin may run something when it makes a number, or a name, of a word."""
     if word.text is None:  # an escape may be what begins it
-        return _MAY_BE_INDEX.search(word.source) is not None
-    return COMPUTED.search(word.text) is not None
+        source = word.source
+        has_index = "[" in source
+        is_escaped = "$'" in source and (has_index or _ESCAPED.search(source) is not None)
+        return is_escaped or (has_index and "\\$" in source)
+    return has_computed_index(word.text)
 
 
 def _is_option(word: Word) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from tree_sitter import Node
 
-from app.permissions.shell_words import COMPUTED, word_of, written
+from app.permissions.shell_words import has_computed_index, word_of, written
 
 _RUNS = re.compile(r"(?<!\\)(?:\\\\)*(?:`|[$<>]\()")
 """What begins a substitution, behind an even number of backslashes."""
@@ -20,8 +20,7 @@ _ARRAY = re.compile(rf"\w+\+?={_VALUE.pattern}", re.DOTALL)
 """An array that a declaration takes out of a text: `declare -a 'x=($(rm z))'`."""
 _PROMPT = re.compile(r"@P\}$")
 """A value that is expanded as a prompt is: substitutions in it run."""
-_INDEX = re.compile(r"'[^']*\w\[[^]']*(\$\(|`)|\w\[[^]]*\\[$`]")
-"""An index in quotes that would run something if a number were made of it."""
+_INDEX_PARTS = re.compile(r"'|\w\[|\]|\$\(|`|\\[$`]")
 _COMPUTES = re.compile(
     r"\(\(|\$\[|-(eq|ne|lt|le|gt|ge)\b|\blet\b|\$\{\w*:[^-=?+]"
     r"|\b(declare|typeset|local|export|readonly)\s+-\w*i"
@@ -45,12 +44,30 @@ def evaluates_quoted(text: str) -> bool:
     """Say whether a command may run what it holds as a text, or run another program under a name."""
     if "_" in text and _TABLES.search(_QUOTING.sub("", text)):
         return True
-    return _INDEX.search(text) is not None and _COMPUTES.search(text) is not None
+    return _has_quoted_index(text) and _COMPUTES.search(text) is not None
+
+
+def _has_quoted_index(text: str) -> bool:
+    """Say whether an index in quotes would run something if a number were made of it.
+
+    Takes time in proportion to the text.
+    """
+    is_open = is_quoted = False
+    for found in _INDEX_PARTS.finditer(text):
+        part = found[0]
+        if part == "'":
+            is_open, is_quoted = False, True
+        elif part in ("$(", "`", "\\$", "\\`"):
+            if is_open and (is_quoted or part[0] == "\\"):
+                return True
+        else:
+            is_open = part != "]"
+    return False
 
 
 def is_computed(node: Node, text: str) -> bool:
     """Say whether a name in quotes holds what the shell runs: unset 'a[$(…)]'."""
-    return COMPUTED.search(written(node, text)) is not None
+    return has_computed_index(written(node, text))
 
 
 def is_unseen(body: Node, text: str) -> bool:

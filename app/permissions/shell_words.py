@@ -8,8 +8,7 @@ from tree_sitter import Node
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:=,@%+-]+")
 """A word that means what it says."""
-COMPUTED = re.compile(r"\w\[[^]]*(\$\(|`)")
-"""An index that the shell computes where it takes a text for a variable's name: `a[$(rm z)]`."""
+_INDEX_PARTS = re.compile(r"\w\[|\]|\$\(|`")
 _GLOB = re.compile(r"(?<!\\)[*?\[]")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED_IN_QUOTES = re.compile(r'\\([\\"$`])')
@@ -32,6 +31,22 @@ class Word:
     @property
     def is_flag(self) -> bool:
         return (self.text or self.start).startswith("-")
+
+
+def has_computed_index(text: str) -> bool:
+    """Say whether a text holds an index that the shell computes where it takes it for a name: `a[$(rm z)]`.
+
+    Takes time in proportion to the text.
+    """
+    is_open = False
+    for found in _INDEX_PARTS.finditer(text):
+        part = found[0]
+        if part in ("$(", "`"):
+            if is_open:
+                return True
+        else:
+            is_open = part != "]"
+    return False
 
 
 def written(node: Node, text: str) -> str:

@@ -162,6 +162,12 @@ def test_no_text_breaks_the_parser(text: str) -> None:
         "x" * 20_000,
         "x" * 3_000 + " > " + "y" * 9_000,
         "git " + "é" * 3_000,
+        "'" + "a[" * 49_000,
+        "let " + "a[" * 40_000,
+        "declare " + "a[" * 20_000,
+        "echo ${x:-" + "'a" * 30_000,
+        "printf " + "\\$[" * 30_000,
+        "$'\\" * 30_000,
     ],
     ids=lambda text: text[:12],
 )
