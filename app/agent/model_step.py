@@ -32,7 +32,7 @@ from app.domain.messages import (
     wire_time,
 )
 from app.domain.model import ContextMessage, ModelRequest, ModelResponse, StreamPart
-from app.domain.tools import ToolCall
+from app.domain.tools import ToolCall, ToolSpec
 from app.domain.usage import LedgerRow
 from app.errors import ModelError
 
@@ -145,14 +145,13 @@ def answered(response: ModelResponse, state: LoopState, effects: Effects) -> Bat
     """Give the batch of a complete response: one message a block, journalled together."""
     ledger = (ledger_row(response, effects),)
     limit = limit_changed(response.rate_limit, state, effects)
-    kept = sound_blocks(response, state.call_ids)
-    blocks = [_told(block, effects) for block in kept]
+    blocks = tuple(sound_blocks(response, state.call_ids))
     if blocks:
         entries = [*limit]
-        usage = WireUsage.of(response.usage)
+        usage, came = WireUsage.of(response.usage), wire_time(effects.clock.now())
         for index, block in enumerate(blocks):
             entries += estimate(block, state, effects)
-            told = _block_entry(block, response, usage, state, effects, is_first=index == 0)
+            told = _block_entry(block, response, usage, came, state, effects, is_first=index == 0)
             entries.append(told)
         events = (*budget_warnings(ledger, state), *usage_snapshot(ledger, state))
         return Batch(tuple(entries), ledger, events=events)
@@ -197,10 +196,9 @@ async def _respond(
     return response
 
 
-def _told(block: Block, effects: Effects) -> Block:
+def _told(block: ToolUseBlock, spec: ToolSpec, effects: Effects) -> ToolUseBlock:
     """Put in what a valid call leaves out and its tool wants to be told."""
-    spec = effects.tools.spec(block.name) if isinstance(block, ToolUseBlock) else None
-    if not isinstance(block, ToolUseBlock) or spec is None or not spec.told_defaults:
+    if not spec.told_defaults:
         return block
     if effects.tools.invalid(ToolCall(block.id, block.name, block.input)) is not None:
         return block
@@ -211,11 +209,15 @@ def _block_entry(
     block: Block,
     response: ModelResponse,
     usage: WireUsage,
+    came: str,
     state: LoopState,
     effects: Effects,
     *,
     is_first: bool,
 ) -> Entry:
+    meta = None
+    if isinstance(block, ToolUseBlock) and (spec := effects.tools.spec(block.name)) is not None:
+        block, meta = _told(block, spec, effects), _meta(block, spec)
     is_first_answer = is_first and state.ttft_ms is None
     uuids = list(state.client_uuids) if is_first_answer else []
     return Entry.of(
@@ -230,8 +232,8 @@ def _block_entry(
                 stop_sequence=response.stop_sequence,
                 usage=usage,
             ),
-            timestamp=wire_time(effects.clock.now()),
-            tool_use_meta=_meta(block, effects),
+            timestamp=came,
+            tool_use_meta=meta,
             user_message_uuid=uuids[0] if uuids else None,
             user_message_uuids=uuids or None,
         ),
@@ -239,12 +241,11 @@ def _block_entry(
     )
 
 
-def _meta(block: Block, effects: Effects) -> list[ToolUseMeta] | None:
+def _meta(block: ToolUseBlock, spec: ToolSpec) -> list[ToolUseMeta] | None:
     """Say whose tool a call is for; nothing for the service's own."""
-    spec = effects.tools.spec(block.name) if isinstance(block, ToolUseBlock) else None
-    if not isinstance(block, ToolUseBlock) or spec is None or spec.source is None:
-        return None
     source = spec.source
+    if source is None:
+        return None
     title = source.title or source.name
     told = ToolUseMeta(
         id=block.id,
