@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from ipaddress import ip_address
 from types import FrameType
 from typing import Literal
 
@@ -65,6 +66,8 @@ def run_host(settings: Settings, role: Role, host: str, port: int) -> None:
     """Serve until a signal comes. Exits with status 2 when it cannot start."""
     _begin_log(settings)
     sock = _listen(host, port)
+    if role != "api":
+        _check_walls(settings, sock)
     app = create_app(settings, role)
     config = uvicorn.Config(
         app,
@@ -144,6 +147,19 @@ def _listen(host: str, port: int) -> socket.socket:
             f"Cannot listen on {host}:{port} ({_reason(error)}). Choose another with --port, or "
             "stop what uses it."
         ) from None
+
+
+def _check_walls(settings: Settings, sock: socket.socket) -> None:
+    """Keep a host whose commands run unprotected to itself. Raises `ConfigError`."""
+    address = str(sock.getsockname()[0])
+    if settings.sandbox == "bubblewrap" or settings.unprotected_beyond_loopback:
+        return
+    if not ip_address(address).is_loopback:
+        raise ConfigError(
+            f"TREADLE_SANDBOX=none runs commands unprotected, and {address} is open to others. Listen on "
+            "127.0.0.1, or leave the sandbox on. TREADLE_UNPROTECTED_BEYOND_LOOPBACK=true says that "
+            "something else keeps others out."
+        )
 
 
 def _reason(error: OSError) -> str:

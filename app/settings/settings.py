@@ -74,6 +74,8 @@ class Settings(BaseSettings):
     sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
     """Where commands run. `none` runs them unprotected as the service's user: only for one
     tenant on loopback, only when you mean it."""
+    unprotected_beyond_loopback: bool = False
+    """Serve without a sandbox on an address that others reach. Something else must keep them out."""
     database: DatabaseSettings = DatabaseSettings()
     model: ModelSettings = ModelSettings()
     engine: EngineSettings = EngineSettings()

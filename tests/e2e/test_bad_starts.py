@@ -196,6 +196,26 @@ async def test_a_host_without_walls_warns_and_says_so(
     assert "UNPROTECTED" in warning.getMessage()
 
 
+async def test_a_host_without_walls_serves_itself_alone_unless_told_twice(scratch: Path) -> None:
+    settings = {
+        "DATABASE_URL": NOWHERE,
+        "TREADLE_DATABASE__CONNECT_S": "0.1",
+        "TREADLE_DATA_DIR": str(scratch / "no-walls"),
+        "TREADLE_SANDBOX": "none",
+    }
+    twice = {"TREADLE_UNPROTECTED_BEYOND_LOOPBACK": "true"}
+    everywhere = "0.0.0.0"  # noqa: S104 - what is to be refused
+    open_to_all = ("serve", "--port", "0", "--host", everywhere)
+    closed, told_twice, alone = await asyncio.gather(
+        start(*open_to_all, **settings),
+        start(*open_to_all, **settings, **twice),
+        start("serve", "--port", "0", **settings),
+    )
+    refused(closed, "TREADLE_SANDBOX=none", everywhere, "127.0.0.1")
+    for ended in (told_twice, alone):  # it comes as far as its database
+        refused(ended, "DATABASE_URL", "not reachable")
+
+
 async def test_a_start_that_waits_for_its_database_can_be_stopped(scratch: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "app", "serve", "--port", "0"),
