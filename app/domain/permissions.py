@@ -44,6 +44,8 @@ class Scene:
     """A subagent's own mode: it counts where it is stricter than the run's."""
     granted: tuple[str, ...] = ()
     """Allow rules that came with the tenant's skills, since they were loaded."""
+    also_named: frozenset[str] = frozenset()
+    """Other names of the skill that it names: rules that forbid or ask mean it by each."""
 
 
 class _Update(BaseModel):

@@ -94,7 +94,7 @@ class _Deciding:
         if not rules.of[kind]:
             return None
         rule = rules.bare(kind, self.names) or rules.named(
-            kind, self.spec.name, dict(self.call.input)
+            kind, self.spec.name, dict(self.call.input), self.scene.also_named
         )
         if self.spec.name == "WebFetch":
             rule = rule or rules.host(kind, self.call.input.get("url"))

@@ -174,13 +174,19 @@ class Rules:
                     return rule
         return None
 
-    def named(self, behavior: Behavior, tool: str, given: object) -> Rule | None:
-        """Give the rule of a tool whose specifier is a name, such as `Skill(review)`."""
+    def named(
+        self, behavior: Behavior, tool: str, given: object, also: Collection[str] = ()
+    ) -> Rule | None:
+        """Give the rule of a tool whose specifier is a name, such as `Skill(review)`.
+
+        `also` are other names of what the call names.
+        """
         if tool not in _NAMED or not isinstance(given, dict):
             return None
         names = {_plain_name(given.get(key)) for key in _NAMED[tool]} - {""}
         if tool == AGENT_TOOL:
             names = names or {GENERAL}
+        names.update(also)
         for rule in self.of[behavior]:
             if rule.tool == tool and _plain_name(rule.value.ruleContent) in names:
                 return rule

@@ -7,6 +7,7 @@ from typing import Protocol
 from app.agent.tool_effects import Fire
 from app.domain.options import AgentOptions
 from app.domain.permissions import Scene
+from app.domain.skills import SKILL_TOOL
 from app.domain.tools import ToolCall, ToolSpec
 from app.permissions.decide import decide
 from app.permissions.decision import Allow, Ask, Deny, Verdict, unanswered
@@ -59,6 +60,8 @@ class RuleGate:
     """Adds the rules of the project's own settings; asked once, before the first call."""
     classifier: Classifier | None = None
     """Is asked before people are, in the mode `auto`."""
+    names_of: Callable[[str], frozenset[str]] | None = None
+    """Gives all names of the skill that a name means."""
 
     def adopt(self, options: AgentOptions) -> None:
         """Decide by other options from now on."""
@@ -70,6 +73,7 @@ class RuleGate:
 
     async def check(self, call: ToolCall, spec: ToolSpec, scene: Scene, fire: Fire) -> Verdict:
         self._take_project_in()
+        scene = self._seen(call, spec, scene)
         permissions = self.permissions.with_granted(scene.granted)
         decision = decide(call, spec, permissions, scene)
         if isinstance(decision, Deny):
@@ -98,13 +102,22 @@ class RuleGate:
     ) -> Verdict:
         if isinstance(answer, Allow) and answer.updated_input is not None:
             # What a person wrote was not there when the rules were asked; deny beats everything.
-            edited = decide(
-                replace(call, input=answer.updated_input), spec, self.permissions, scene
-            )
+            call = replace(call, input=answer.updated_input)
+            edited = decide(call, spec, self.permissions, self._seen(call, spec, scene))
             return edited if isinstance(edited, Deny) else answer
         return answer
 
     def reads(self, call: ToolCall, spec: ToolSpec, scene: Scene) -> bool:
         """Whether a call only reads and no rule is against it, whatever mode and allow rules say."""
         self._take_project_in()
+        scene = self._seen(call, spec, scene)
         return isinstance(decide(call, spec, self.permissions.for_reading(), scene), Allow)
+
+    def _seen(self, call: ToolCall, spec: ToolSpec, scene: Scene) -> Scene:
+        """Add the names of the skill that a call loads, where a rule could mean one of them."""
+        name = call.input.get("skill")
+        if spec.name != SKILL_TOOL or self.names_of is None or not isinstance(name, str):
+            return scene
+        if all(rule.is_bare or rule.tool != SKILL_TOOL for rule in self.permissions.rules.all):
+            return scene
+        return replace(scene, also_named=self.names_of(name.strip().removeprefix("/")))

@@ -106,6 +106,11 @@ class Shelf:
         others = (self._skill(folder, looks) for folder in looks.names(self._path(_SKILLS)))
         return next((skill for skill in others if skill and skill.note.other_name == name), None)
 
+    def names_of(self, name: str) -> frozenset[str]:
+        """Give all names of the skill that a name means; none where it means nothing."""
+        found = self._named(name) or self.find(name)
+        return frozenset(filter(None, (found.note.name, found.note.other_name) if found else ()))
+
     def is_uploaded(self, name: str) -> bool:
         """Whether a name means a skill of the tenant's."""
         return self._named(name) is not None

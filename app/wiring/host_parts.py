@@ -214,6 +214,7 @@ class HostParts:
                 )
             )
             person = PersonAsker(desk, options.actions)
+            shelf = self._shelf(workspace, info, skills)
             gate = open_gate(
                 options,
                 workspace,
@@ -221,10 +222,10 @@ class HostParts:
                 work.ceiling,
                 hooked(person, info),
                 Classifier(side, self.side_models.classifier_of(info)),
+                shelf.names_of,
             )
             offer = on_offer(options, info.withheld)
             disabled = disabled_tools(self.tools, offer)
-            shelf = self._shelf(workspace, info, skills)
 
             def toolbox(shells: Shells) -> Tools:
                 return with_servers(

@@ -1,6 +1,6 @@
 """The gate of a run: rules of the operator, the tenant, the options and the project, in one."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from app.domain.ceiling import Ceiling, OperatorRules
@@ -24,6 +24,7 @@ def open_gate(
     ceiling: Ceiling,
     asker: Asker,
     classifier: Classifier,
+    names_of: Callable[[str], frozenset[str]],
 ) -> RuleGate:
     """Give a run's gate. Raises `MalformedRule` for a tenant's policy that holds what is no rule."""
     base = _base(workspace, operator, ceiling)
@@ -33,6 +34,7 @@ def open_gate(
         base,
         lambda now: _with_project_rules(now, workspace, options.setting_sources),
         classifier,
+        names_of,
     )
 
 

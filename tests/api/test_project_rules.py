@@ -101,3 +101,24 @@ async def test_a_projects_deny_and_ask_rules_apply_and_its_allow_rules_do_not(
     told = await results(stage, run)
     assert told[0] == "/workspace"
     assert told[1].count("secret") == 2
+
+
+@pytest.mark.requirement("permissions:rules")
+@pytest.mark.parametrize("rule", ["Skill(pdf)", "Skill(pdf-forms)"])
+async def test_a_rule_for_a_skill_holds_by_whichever_of_its_names_it_is_called(
+    stage: Stage, rule: str
+) -> None:
+    head = "---\nname: pdf-forms\n---\n"
+    files = {
+        ".claude/skills/pdf/SKILL.md": f"{head}Fill it in.",
+        ".claude/skills/other/SKILL.md": "Do else.",
+    }
+    workspace = lay(stage.root, files)
+    names = ("pdf", "pdf-forms", " /pdf-forms", "other")
+    asked = calls(*(("Skill", {"skill": name}) for name in names))
+    denied = "Permission to use Skill has been denied by a rule."
+    for option, said in (("disallowed_tools", denied), ("ask_tools", f"The rule {rule} wants")):
+        run = await stage.run(asked, workspace=workspace, options={option: [rule]})
+        told = await results(stage, run)
+        assert [text.startswith(said) for text in told] == [True, True, True, False]
+        assert told[3] == "Launching skill: other."
