@@ -119,7 +119,10 @@ class _Deciding:
 
     def _denied(self, rule: Rule, *, is_announced: bool) -> Deny:
         reason = "rule" if rule.is_bare or self.command is None else "subcommandResults"
-        return Deny(reason, self._denial_text, Author("rule", str(rule)), is_announced=is_announced)
+        message = self._denial_text
+        if rule.misread is not None:
+            message = f"Permission to use {self.call.name} has been denied: {rule.misread}."
+        return Deny(reason, message, Author("rule", str(rule)), is_announced=is_announced)
 
     @property
     def _denial_text(self) -> str:
@@ -144,7 +147,10 @@ class _Deciding:
             message = f"Nobody can say whether the rule {denied.rule.value} forbids this command."
             return Ask("rule", message, Author("rule", str(denied.rule)))
         if reach := self._reached_by("ask"):
-            message = f"The rule {reach.rule.value} wants {name} approved each time."
+            rule = reach.rule
+            message = f"The rule {rule.value} wants {name} approved each time."
+            if rule.misread is not None:
+                message = f"{name} needs an approval: {rule.misread}."
             return Ask("rule", message, Author("rule", str(reach.rule)))
         if hook and hook.decision == "ask":
             message = hook.reason or f"A hook wants {name} approved."

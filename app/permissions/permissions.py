@@ -1,13 +1,13 @@
 """What decides about a run's calls, but for hooks and people: its mode, its rules, its place."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from app.domain.options import AgentOptions
 from app.domain.permissions import Behavior, PermissionMode, stricter
 from app.permissions.place import Place
-from app.permissions.rules import MalformedRule, Rules, RuleSource, compiled, parse_rule
+from app.permissions.rules import MalformedRule, Rules, RuleSource, compiled, misread, parse_rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,19 @@ class Permissions:
         root, home = self.place.root, self.place.home
         new = [compiled(parse_rule(text), behavior, source, root=root, home=home) for text in texts]
         return replace(self, rules=Rules((*self.rules.all, *new))) if new else self
+
+    def with_misread(
+        self,
+        behavior: Behavior,
+        text: str,
+        source: RuleSource,
+        *,
+        where: str,
+        known: Collection[str],
+    ) -> "Permissions":
+        """Add what a text that is no rule counts as. `where` says why, `known` are tools' names."""
+        new = misread(text, where, known, behavior, source)
+        return replace(self, rules=Rules((*self.rules.all, *new)))
 
     def with_granted(self, texts: Iterable[str]) -> "Permissions":
         """Add what skills of the tenant's bring. What is no rule, as one of an older program, is none."""

@@ -20,6 +20,8 @@ _NAMED = {"Agent": ("subagent_type",), "Skill": ("skill", "command")}
 """Tools whose specifier is a name, and the properties of the input that hold it."""
 _OLDER_NAMES = {AGENT_ALIAS: AGENT_TOOL, "KillShell": "TaskStop"}
 """Names that rules may still use for tools."""
+EVERY_TOOL = "*"
+"""Covers all tools. No rule that anybody writes is read as this."""
 _TOOL = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _MCP = re.compile(r"mcp__[A-Za-z0-9_.-]*\*?")
 _DOMAIN = re.compile(
@@ -77,6 +79,8 @@ class Rule:
     source: RuleSource
     command: CommandPattern | None = None
     path: PathPattern | None = None
+    misread: str | None = None
+    """Of a rule that covers more than it may have meant, since it could not be read: where it stands."""
 
     @property
     def tool(self) -> str:
@@ -88,16 +92,37 @@ class Rule:
         return self.value.ruleContent is None
 
     def __str__(self) -> str:
-        return f"{self.source}: {self.behavior} {self.value}"
+        said = self.value if self.misread is None else self.misread
+        return f"{self.source}: {self.behavior} {said}"
 
     def names(self, names: Iterable[str]) -> bool:
         """Say whether the rule is about a tool of one of these names."""
         return any(covers_name(self.tool, name) for name in names)
 
 
+def misread(
+    text: str, where: str, known: Collection[str], behavior: Behavior, source: RuleSource
+) -> tuple[Rule, ...]:
+    """Give what a text that is no rule has to count as, so that nothing passes that it may have meant.
+
+    That is all of the tool that it names, if that is among the `known` or an MCP server's, else every
+    tool. What it names of paths holds for all tools that reach them, so all paths are covered.
+    """
+    name = text.strip().partition("(")[0].strip()
+    name = _OLDER_NAMES.get(name, name)
+    is_known = len(name) <= MAX_NAME_CHARS and (name in known or _MCP.fullmatch(name) is not None)
+    # It is no tool's name: the check of names that clients send is left out.
+    value = RuleValue.model_construct(toolName=name if is_known else EVERY_TOOL)
+    whole = Rule(value, behavior, source, misread=where)
+    if value.toolName not in READING | EDITING:
+        return (whole,)
+    paths = RuleValue(toolName=name, ruleContent="//**")
+    return whole, Rule(paths, behavior, source, path=PathPattern("//**", "/", "/"), misread=where)
+
+
 def covers_name(pattern: str, name: str) -> bool:
-    """Match a tool's name: exactly, or `mcp__server`, `mcp__server__*`, `mcp__*`."""
-    if pattern == name:
+    """Match a tool's name: exactly, or `mcp__server`, `mcp__server__*`, `mcp__*`; `*` is every one."""
+    if pattern in (name, EVERY_TOOL):
         return True
     if not pattern.startswith("mcp__"):
         return False

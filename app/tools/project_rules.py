@@ -1,17 +1,18 @@
 """Deny and ask rules of a project's settings files. They only take away; allow rules are not read.
 
-The files are the agent's own, as all of a workspace is: bounded, and what is not understood is left
-out. Spec: loop 11.4.
+The files are the agent's own, as all of a workspace is: bounded, and a rule that is none forbids more
+than it may have meant, never less. Spec: loop 11.4.
 """
 
 import logging
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import orjson
 
 from app.domain.options import SettingSource
-from app.domain.text import is_too_deep
+from app.domain.text import is_too_deep, printable
 from app.errors import ToolFailed
 from app.permissions.rules import MalformedRule, parse_rule
 from app.tools.workspace import Workspace
@@ -21,29 +22,45 @@ log = logging.getLogger(__name__)
 MAX_FILE_BYTES = 64 * 1024
 MAX_RULES = 200
 """Of one kind in one file."""
+MAX_SHOWN_CHARS = 200
+_BEHAVIORS: Sequence[Literal["deny", "ask"]] = ("deny", "ask")
 _FILES: Sequence[tuple[Literal["project", "local"], str]] = (
     ("project", ".claude/settings.json"),
     ("local", ".claude/settings.local.json"),
 )
-FoundRule = tuple[Literal["deny", "ask"], str, Literal["project", "local"]]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRule:
+    """A rule as it stands in a file."""
+
+    behavior: Literal["deny", "ask"]
+    text: str
+    source: Literal["project", "local"]
+    misread: str | None = None
+    """Which file and rule it is, and why it cannot be read; None for one that can."""
 
 
 def project_rules(
     workspace: Workspace, sources: Collection[SettingSource] | None
 ) -> Iterator[FoundRule]:
-    """Yield the rules, with their behaviour and source. Never raises."""
+    """Yield the rules, those too that are none. Never raises."""
     for source, name in _FILES:
         if sources is not None and source not in sources:
             continue
         permissions = _permissions(workspace, f"{workspace.root}/{name}")
-        for behavior in ("deny", "ask"):
-            for rule in _texts(permissions.get(behavior)):
+        for behavior in _BEHAVIORS:
+            for given in _listed(permissions.get(behavior)):
+                text = given if isinstance(given, str) else ""
                 try:
-                    parse_rule(rule)
+                    parse_rule(text)
                 except MalformedRule as error:
-                    log.warning("A rule of a project's %s is left out: %s", name, error)
+                    shown = printable(str(given))[:MAX_SHOWN_CHARS]
+                    why = f"the {behavior} rule {shown} in {name} cannot be read ({error})"
+                    log.warning("In a project's settings, %s", why)
+                    yield FoundRule(behavior, text, source, why)
                 else:
-                    yield ("deny" if behavior == "deny" else "ask"), rule, source
+                    yield FoundRule(behavior, text, source)
 
 
 def _permissions(workspace: Workspace, path: str) -> dict[str, Any]:
@@ -61,7 +78,5 @@ def _permissions(workspace: Workspace, path: str) -> dict[str, Any]:
     return permissions if isinstance(permissions, dict) else {}
 
 
-def _texts(given: object) -> list[str]:
-    if not isinstance(given, list):
-        return []
-    return [text for text in given if isinstance(text, str)][:MAX_RULES]
+def _listed(given: object) -> list[object]:
+    return given[:MAX_RULES] if isinstance(given, list) else []

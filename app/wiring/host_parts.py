@@ -223,6 +223,7 @@ class HostParts:
                 hooked(person, info),
                 Classifier(side, self.side_models.classifier_of(info)),
                 shelf.names_of,
+                [tool.spec.name for tool in self.tools],
             )
             offer = on_offer(options, info.withheld)
             disabled = disabled_tools(self.tools, offer)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from app.domain.agents import AGENT_TOOL
 from app.domain.ceiling import Ceiling, OperatorRules
 from app.domain.options import AgentOptions, SettingSource
 from app.domain.tools import ToolSpec
@@ -16,6 +17,9 @@ from app.tools.project_rules import project_rules
 from app.tools.tool import Tool
 from app.tools.workspace import Workspace
 
+GONE_TOOLS = frozenset({"LS", "MultiEdit", "NotebookRead"})
+"""Tools that settings files for other programs still name; none is offered here."""
+
 
 def open_gate(
     options: AgentOptions,
@@ -25,14 +29,19 @@ def open_gate(
     asker: Asker,
     classifier: Classifier,
     names_of: Callable[[str], frozenset[str]],
+    tools: Collection[str],
 ) -> RuleGate:
-    """Give a run's gate. Raises `MalformedRule` for a tenant's policy that holds what is no rule."""
+    """Give a run's gate. Raises `MalformedRule` for a tenant's policy that holds what is no rule.
+
+    `tools` are the names of all tools of the service.
+    """
+    known = {*tools, AGENT_TOOL, *(spec.name for spec in client_specs(options)), *GONE_TOOLS}
     base = _base(workspace, operator, ceiling)
     return RuleGate(
         Permissions.of(options, base),
         asker,
         base,
-        lambda now: _with_project_rules(now, workspace, options.setting_sources),
+        lambda now: _with_project_rules(now, workspace, options.setting_sources, known),
         classifier,
         names_of,
     )
@@ -54,10 +63,17 @@ def _base(workspace: Workspace, operator: OperatorRules, ceiling: Ceiling) -> Pe
 
 
 def _with_project_rules(
-    now: Permissions, workspace: Workspace, sources: Collection[SettingSource] | None
+    now: Permissions,
+    workspace: Workspace,
+    sources: Collection[SettingSource] | None,
+    known: Collection[str],
 ) -> Permissions:
-    for behavior, rule, source in project_rules(workspace, sources):
-        now = now.with_rules(behavior, [rule], source)
+    for found in project_rules(workspace, sources):
+        behavior, text, source = found.behavior, found.text, found.source
+        if found.misread is None:
+            now = now.with_rules(behavior, [text], source)
+        else:
+            now = now.with_misread(behavior, text, source, where=found.misread, known=known)
     return now
 
 

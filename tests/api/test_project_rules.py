@@ -13,7 +13,7 @@ Json = dict[str, Any]
 SETTINGS = {
     "permissions": {
         "allow": ["Bash", "Write"],
-        "deny": ["Read(./secret/**)", "Bash(rm *)", "Bash(broken", 7],
+        "deny": ["Read(./secret/**)", "Bash(rm *)"],
         "ask": ["Bash(true *)"],
     },
     "hooks": {"PreToolUse": []},
@@ -122,3 +122,35 @@ async def test_a_rule_for_a_skill_holds_by_whichever_of_its_names_it_is_called(
         told = await results(stage, run)
         assert [text.startswith(said) for text in told] == [True, True, True, False]
         assert told[3] == "Launching skill: other."
+
+
+@pytest.mark.requirement("permissions:project")
+@pytest.mark.parametrize(
+    ("rule", "denied"),
+    [
+        ("Bash(rm *", "Bash"),
+        ("Read(./secret/**", "Bash Read Glob"),
+        ("LS(./secret)", ""),
+        ("Bsah(rm *)", "Bash Read Glob TaskList"),
+        (7, "Bash Read Glob TaskList"),
+    ],
+)
+async def test_a_projects_rule_that_cannot_be_read_forbids_all_that_it_may_have_meant(
+    stage: Stage, rule: object, denied: str
+) -> None:
+    asked = calls(
+        bash("cat open.txt"),
+        ("Read", {"file_path": "open.txt"}),
+        ("Glob", {"pattern": "*.txt"}),
+        ("TaskList", {}),
+    )
+    for behavior, said in (("deny", "denied: the deny"), ("ask", "needs an approval: the ask")):
+        settings = {"permissions": {behavior: [rule]}}
+        files = {**FILES, ".claude/settings.json": json.dumps(settings)}
+        del files[".claude/settings.local.json"]
+        run = await stage.run(asked, workspace=lay(stage.root, files))
+        told = await results(stage, run)
+        reason = f"{said} rule {rule} in .claude/settings.json cannot be read"
+        names = ("Bash", "Read", "Glob", "TaskList")
+        found = [name for name, text in zip(names, told, strict=True) if reason in text]
+        assert found == denied.split(), told
