@@ -1,6 +1,6 @@
 """What the loop tells beside the conversation: estimates, limits, what a person should know."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from app.agent.effects import Stamps
@@ -26,8 +26,12 @@ def asked_in(model: str, state: LoopState, stamps: Stamps) -> Asked:
     return asked_of(model, options.thinking, options.effort, models.abilities(model), max_output)
 
 
-def opening_notices(state: LoopState, stamps: Stamps) -> Iterator[Entry]:
-    """Give what a person should know when a run begins."""
+def opening_notices(
+    state: LoopState, stamps: Stamps, warnings: Iterable[str] = ()
+) -> Iterator[Entry]:
+    """Give what a person should know when a run begins; `warnings` are those of its place."""
+    for warning in warnings:
+        yield _informational(warning, "warning", "project_settings", state, stamps)
     model = state.run.options.model or ""
     for note in asked_in(model, state, stamps).notes:
         yield _informational(note, "notice", "model_option", state, stamps)

@@ -69,7 +69,8 @@ def opening(
     if servers.missing:
         facts[MISSING_SERVERS] = list(servers.missing.values())
     init = Entry.of(_init(state, tools, effects, prompts, briefing.skills, servers), facts or None)
-    before = (*heard.before, with_hook(init, heard.facts), *opening_notices(state, effects))
+    notices = opening_notices(state, effects, briefing.warnings)
+    before = (*heard.before, with_hook(init, heard.facts), *notices)
     return take_in(prompts, state, effects, expansions, before=before, heard=heard)
 
 

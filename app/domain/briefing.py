@@ -79,6 +79,8 @@ class Briefing:
     """Names of the tools that ToolSearch can load."""
     servers: Mapping[str, str] = field(default_factory=dict)
     """What MCP servers say of their use, by the server's name. One that is away stays told of."""
+    warnings: tuple[str, ...] = ()
+    """What a person should know of the place. No model reads it, and no later run remembers it."""
 
     def since(self, older: "Briefing") -> News:
         """Give what this briefing says beyond `older`."""

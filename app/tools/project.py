@@ -8,6 +8,7 @@ left out. Spec: loop 14.3, tools 16.
 import posixpath
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from app.agent.effects import Clock
 from app.domain.briefing import Briefing, News
@@ -18,6 +19,7 @@ from app.errors import ToolFailed, WorkspaceUnavailable
 from app.tools.encoding import decode
 from app.tools.git_state import git_state
 from app.tools.imports import imports
+from app.tools.project_rules import misread_rules
 from app.tools.skills import Shelf, wording
 from app.tools.workspace import Workspace
 
@@ -29,6 +31,7 @@ MAX_OPENS = 96
 MAX_IMPORT_DEPTH = 5
 MAX_FOLDER_DEPTH = 16
 """Folders on the way to a touched file in which instructions are looked for."""
+MAX_WARNINGS = 5
 _NAMES: Sequence[tuple[SettingSource, str]] = (
     ("project", "CLAUDE.md"),
     ("project", ".claude/CLAUDE.md"),
@@ -69,6 +72,7 @@ class Project:
             environment(self.clock, cwd, self.platform, git_state(self.workspace)),
             reading.files,
             self.shelf.notes(),
+            warnings=tuple(islice(misread_rules(self.workspace, self.sources), MAX_WARNINGS)),
         )
 
     async def near(self, paths: Iterable[str], known: Briefing) -> News:

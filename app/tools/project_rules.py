@@ -57,10 +57,16 @@ def project_rules(
                 except MalformedRule as error:
                     shown = printable(str(given))[:MAX_SHOWN_CHARS]
                     why = f"the {behavior} rule {shown} in {name} cannot be read ({error})"
-                    log.warning("In a project's settings, %s", why)
                     yield FoundRule(behavior, text, source, why)
                 else:
                     yield FoundRule(behavior, text, source)
+
+
+def misread_rules(workspace: Workspace, sources: Collection[SettingSource] | None) -> Iterator[str]:
+    """Yield what a person should know of rules that cannot be read. Never raises."""
+    for found in project_rules(workspace, sources):
+        if found.misread is not None:
+            yield f"In the project's settings, {found.misread}: more than it meant is covered."
 
 
 def _permissions(workspace: Workspace, path: str) -> dict[str, Any]:

@@ -53,6 +53,13 @@ async def results(stage: Stage, run: Json) -> list[str]:
     return [block["content"] for block in blocks if block["type"] == "tool_result"]
 
 
+async def warnings(stage: Stage, run: Json) -> list[str]:
+    """What readers were told of the project's settings."""
+    page = await stage.client.get(f"/v1/sessions/{run['session_id']}/events")
+    rows = [row["data"] for row in page.json()["data"] if row["run_id"] == run["id"]]
+    return [row["content"] for row in rows if row.get("tag") == "project_settings"]
+
+
 FILES = {
     ".claude/settings.json": json.dumps(SETTINGS),
     ".claude/settings.local.json": json.dumps(LOCAL),
@@ -150,7 +157,9 @@ async def test_a_projects_rule_that_cannot_be_read_forbids_all_that_it_may_have_
         del files[".claude/settings.local.json"]
         run = await stage.run(asked, workspace=lay(stage.root, files))
         told = await results(stage, run)
+        (warning,) = await warnings(stage, run)
         reason = f"{said} rule {rule} in .claude/settings.json cannot be read"
         names = ("Bash", "Read", "Glob", "TaskList")
         found = [name for name, text in zip(names, told, strict=True) if reason in text]
         assert found == denied.split(), told
+        assert f"the {behavior} rule {rule} in .claude/settings.json" in warning
