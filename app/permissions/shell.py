@@ -26,6 +26,9 @@ _MAX_STEPS = 150
 _CHUNK_BYTES = 1024
 _MAX_READS = 5_000
 """Of a chunk: what the parser looks through again and again is time that its steps do not show."""
+_READS_OF_ANY = 300
+_BYTES_A_READ = 8
+"""A short text has fewer: a command may hold many scripts."""
 _MAX_DEPTH = 60
 _LANGUAGE = Language(tree_sitter_bash.language())
 _JOINED = re.compile(r"(?<!\\)((?:\\\\)*)\\\n")
@@ -79,22 +82,23 @@ def _parsed(data: bytes) -> Node | None:
     Counted, not timed: a command gets the same answer on every host.
     """
     steps = reads = 0
+    max_reads = min(_MAX_READS, _READS_OF_ANY + len(data) // _BYTES_A_READ)
 
     def read(offset: int, _point: object) -> bytes:
         nonlocal reads
         reads += 1
-        return data[offset : offset + _CHUNK_BYTES] if reads <= _MAX_READS else b""
+        return data[offset : offset + _CHUNK_BYTES] if reads <= max_reads else b""
 
     def is_enough(_offset: int, _has_error: bool) -> bool:
         nonlocal steps
         steps += 1
-        return steps > _MAX_STEPS or reads > _MAX_READS
+        return steps > _MAX_STEPS or reads > max_reads
 
     try:
         tree = Parser(_LANGUAGE).parse(read, progress_callback=is_enough)
     except ValueError:
         return None
-    return tree.root_node if reads <= _MAX_READS else None
+    return tree.root_node if reads <= max_reads else None
 
 
 def _statement(node: Node, draft: _Draft, *, depth: int, reads_stdin: bool) -> None:

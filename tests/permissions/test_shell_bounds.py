@@ -41,3 +41,10 @@ def test_an_honest_text_is_understood_however_long(text: str) -> None:
     script = parse_shell(text)
     assert not script.is_broken
     assert script.commands
+
+
+@pytest.mark.requirement("permissions:rules")
+def test_a_short_hostile_text_is_read_the_less() -> None:
+    data = Counted(b")" * 3_000)
+    assert _parsed(data) is None
+    assert data.taken < 1_000_000
