@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ LOCAL = {"permissions": {"deny": ["Bash(pwd *)"]}}
 
 
 def lay(root: Path, files: Mapping[str, str]) -> Json:
-    folder = root / "project"
+    folder = Path(mkdtemp(prefix="project-", dir=root))  # all tests have one root
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -134,7 +134,7 @@ async def test_the_agent_works_in_the_real_folder_behind_a_link_inside(stage: St
 
 async def test_a_run_in_a_folder_begins_with_its_post(stage: Stage) -> None:
     """One commit makes session and run and opens it, with all that the folder says of itself."""
-    folder = stage.root / "project"
+    folder = stage.root / "well-described"
     for path, text in {
         "CLAUDE.md": "Always answer in verse.",
         ".claude/agents/judge.md": "---\nname: judge\ndescription: Judges\n---\nJudge it.",
