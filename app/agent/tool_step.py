@@ -141,7 +141,8 @@ async def carry_out(block: ToolUseBlock, calls: Calls) -> Done:
         refused = _hinted(invalid, spec, state, effects) if invalid else no_such_tool(call)
         limit = {REFUSED: "depth_limit"} if is_too_deep(call, state, effects) else None
         return Done(Batch((result_entry(call.id, refused, state, effects, facts=limit),)))
-    call = replace(call, name=spec.name)  # a model may use an older name; rules and hooks do not
+    if call.name != spec.name:  # a model may use an older name; rules and hooks do not
+        call = replace(call, name=spec.name)
     may_have_run = await _may_have_run(call, spec, state, effects)
     hooks = CallHooks(state, effects, calls.hand_over)
     heard = await hooks.before(call)
@@ -289,18 +290,19 @@ def _told_of_tasks(result: ToolResult, call: ToolCall, state: LoopState, effects
 
 
 def _groups(calls: Sequence[ToolUseBlock], effects: Effects) -> Iterable[tuple[ToolUseBlock, ...]]:
-    def kind(call: ToolUseBlock) -> Literal["reads", "agents"] | None:
-        spec = effects.tools.spec(call.name)
-        if spec is not None and spec.agents:
-            return "agents"
-        is_shared = spec is not None and spec.read_only and not spec.may_fork
-        return "reads" if is_shared else None
-
-    for together, group in groupby(calls, kind):
+    for together, group in groupby(calls, lambda call: _kind(effects.tools.spec(call.name))):
         if together:
             yield tuple(group)
         else:
             yield from ((call,) for call in group)
+
+
+def _kind(spec: ToolSpec | None) -> Literal["reads", "agents"] | None:
+    """Give with which of its neighbours a call of a tool runs together; None: with none."""
+    if spec is not None and spec.agents:
+        return "agents"
+    is_shared = spec is not None and spec.read_only and not spec.may_fork
+    return "reads" if is_shared else None
 
 
 def _hinted(
