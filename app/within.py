@@ -1,7 +1,8 @@
-"""Waiting with a limit, for what mostly does not wait: a time-out costs more than a small read or write."""
+"""Timers for what mostly does not wait: one costs more than a small read or write."""
 
 import asyncio
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
@@ -15,6 +16,17 @@ async def within(seconds: float, work: Awaitable[T]) -> T:
     except StopIteration as done:
         return cast("T", done.value)
     async with asyncio.timeout(seconds):
+        return await _Begun(steps, waits_for)
+
+
+async def beside(work: Awaitable[T], watch: Callable[[], AbstractContextManager[object]]) -> T:
+    """Await something. What `watch` gives is entered only when it has to wait, and left at its end."""
+    steps = work.__await__()
+    try:
+        waits_for = next(steps)
+    except StopIteration as done:
+        return cast("T", done.value)
+    with watch():
         return await _Begun(steps, waits_for)
 
 

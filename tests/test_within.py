@@ -1,8 +1,10 @@
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
-from app.within import within
+from app.within import beside, within
 
 
 async def test_what_does_not_wait_is_done_at_once() -> None:
@@ -62,3 +64,32 @@ async def test_an_error_and_a_cancel_come_through() -> None:
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
+
+
+async def test_what_waits_is_watched_from_its_first_wait_to_its_end() -> None:
+    seen: list[str] = []
+
+    @contextmanager
+    def watch() -> Iterator[None]:
+        seen.append("waits")
+        try:
+            yield
+        finally:
+            seen.append("ended")
+
+    async def work(*, waits: bool) -> int:
+        seen.append("begun")
+        if waits:
+            await asyncio.sleep(0)
+            seen.append("goes on")
+        return 1
+
+    assert await beside(work(waits=False), watch) == 1
+    assert seen == ["begun"]
+    seen.clear()
+    assert await beside(work(waits=True), watch) == 1
+    assert seen == ["begun", "waits", "goes on", "ended"]
+    seen.clear()
+    with pytest.raises(TimeoutError):
+        await within(0.01, beside(asyncio.Event().wait(), watch))
+    assert seen == ["waits", "ended"]
