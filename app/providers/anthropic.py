@@ -199,31 +199,24 @@ class AnthropicModel:
     ) -> Iterator[dict[str, Any]]:
         """Yield the events of frames, each already taken by `builder`, until it is complete."""
         for frame in frames:
-            event = self._event(frame, request_id, builder)
-            if event is not None:
-                yield event
+            data = frame_data(frame)
+            if data is None:
+                continue
+            try:
+                event = loads_repaired(data)
+                if not isinstance(event, dict):
+                    raise MalformedEvent("an event that is no object")
+                kind = event.get("type")
+                if kind == "ping":
+                    continue
+                if kind == "error":
+                    raise failure_of_event(event, self._secrets, request_id, builder.billed())
+                builder.take(event)
+            except ValueError as error:
+                raise broken("The stream is malformed.", request_id, builder) from error
+            yield event
             if builder.is_complete:
                 return
-
-    def _event(
-        self, frame: bytes, request_id: str | None, builder: ResponseBuilder
-    ) -> dict[str, Any] | None:
-        data = frame_data(frame)
-        if data is None:
-            return None
-        try:
-            event = loads_repaired(data)
-            if not isinstance(event, dict):
-                raise MalformedEvent("an event that is no object")
-            kind = event.get("type")
-            if kind == "ping":
-                return None
-            if kind == "error":
-                raise failure_of_event(event, self._secrets, request_id, builder.billed())
-            builder.take(event)
-        except ValueError as error:
-            raise broken("The stream is malformed.", request_id, builder) from error
-        return event
 
 
 def _request(

@@ -94,26 +94,23 @@ class ResponseBuilder:
     def take(self, event: dict[str, Any]) -> None:
         """Add one event. Raises `MalformedEvent`; unknown events are ignored."""
         try:
-            self._take(event)
+            kind = event["type"]
+            if kind == "content_block_delta":
+                self._blocks[event["index"]].add(event["delta"])
+            elif kind == "content_block_start":
+                if event["index"] in self._blocks:
+                    raise MalformedEvent("two content blocks with one index")
+                self._blocks[event["index"]] = _OpenBlock(dict(event["content_block"]))
+            elif kind == "message_delta":
+                self._end(event)
+            elif kind == "message_start":
+                self._begin(event["message"])
+            elif kind == "message_stop":
+                if self.message_id is None or self._stop_reason is None:
+                    raise MalformedEvent("the message stopped without a stop reason")
+                self.is_complete = True
         except (KeyError, TypeError, AttributeError) as error:
             raise MalformedEvent(f"malformed {event.get('type')} event") from error
-
-    def _take(self, event: dict[str, Any]) -> None:
-        kind = event["type"]
-        if kind == "content_block_delta":
-            self._blocks[event["index"]].add(event["delta"])
-        elif kind == "content_block_start":
-            if event["index"] in self._blocks:
-                raise MalformedEvent("two content blocks with one index")
-            self._blocks[event["index"]] = _OpenBlock(dict(event["content_block"]))
-        elif kind == "message_delta":
-            self._end(event)
-        elif kind == "message_start":
-            self._begin(event["message"])
-        elif kind == "message_stop":
-            if self.message_id is None or self._stop_reason is None:
-                raise MalformedEvent("the message stopped without a stop reason")
-            self.is_complete = True
 
     def _begin(self, message: dict[str, Any]) -> None:
         if self.message_id is not None:

@@ -92,7 +92,7 @@ class LivePreviews:
 
     def publish(self, part: StreamPart) -> None:
         self.open.feed(part)
-        if self._is_watched:
+        if self.hub.wants_previews(self.tenant_id, self.session_id):
             self.hub.preview(self.tenant_id, self.session_id, self._piece(part))
         kind = part.event.get("type")
         if kind == "content_block_delta":
