@@ -5,8 +5,9 @@ What a call makes durable goes into a queue, so that nothing is yielded inside a
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from app.agent.effects import Effects
 from app.agent.state import LoopState
@@ -17,6 +18,7 @@ from app.domain.value import value
 from app.errors import Interrupted, Parked
 
 MAX_PARALLEL_CALLS = 16
+_CarryOut: TypeAlias = "Callable[[ToolUseBlock, Calls], Coroutine[Any, Any, Done]]"
 
 
 @value
@@ -46,7 +48,7 @@ class Calls:
     state: LoopState
     effects: Effects
     tree: Tree
-    carry_out: Callable[[ToolUseBlock, "Calls"], Awaitable[Done]]
+    carry_out: _CarryOut
     """Gives what came of a call, with its result."""
     open: int = 0
     """Calls whose results nobody has taken."""
@@ -67,9 +69,12 @@ class Calls:
 
     def start(self, calls: Iterable[ToolUseBlock]) -> None:
         """Start a task for each call. None of them runs before the caller waits for something."""
-        slots = asyncio.Semaphore(MAX_PARALLEL_CALLS)
-        for call in calls:
-            task = asyncio.create_task(self._run(call, slots))
+        together = tuple(calls)
+        run = self.carry_out
+        if len(together) > MAX_PARALLEL_CALLS:
+            run = _in_turn(run, asyncio.Semaphore(MAX_PARALLEL_CALLS))
+        for call in together:
+            task = asyncio.create_task(run(call, self))
             task.add_done_callback(self._ready.put_nowait)
             self._tasks.append(task)
             self.open += 1
@@ -121,6 +126,12 @@ class Calls:
             self._end = end
             return None
 
-    async def _run(self, block: ToolUseBlock, slots: asyncio.Semaphore) -> Done:
+
+def _in_turn(carry_out: _CarryOut, slots: asyncio.Semaphore) -> _CarryOut:
+    """Give what carries calls out, no more of them at a time than there are slots."""
+
+    async def run(block: ToolUseBlock, calls: Calls) -> Done:
         async with slots:
-            return await self.carry_out(block, self)
+            return await carry_out(block, calls)
+
+    return run
