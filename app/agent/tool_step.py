@@ -143,7 +143,7 @@ async def carry_out(block: ToolUseBlock, calls: Calls) -> Done:
         return Done(Batch((result_entry(call.id, refused, state, effects, facts=limit),)))
     if call.name != spec.name:  # a model may use an older name; rules and hooks do not
         call = replace(call, name=spec.name)
-    may_have_run = await _may_have_run(call, spec, state, effects)
+    may_have_run = call.id in state.unsure and await _may_have_run(call, spec, state, effects)
     hooks = CallHooks(state, effects, calls.hand_over)
     heard = await hooks.before(call)
     if heard.updated_input is not None:
@@ -187,9 +187,9 @@ async def carry_out(block: ToolUseBlock, calls: Calls) -> Done:
 
 
 async def _may_have_run(call: ToolCall, spec: ToolSpec, state: LoopState, effects: Effects) -> bool:
-    """Say whether an attempt that was lost may have begun a call."""
-    if call.id not in state.unsure or spec.can_repeat or not state.responses:
-        return call.id in state.unsure
+    """Say whether an attempt that was lost may have begun a call of which that is unsure."""
+    if spec.can_repeat or not state.responses:
+        return True
     return await effects.desk.may_have_begun(call.id)
 
 
