@@ -10,7 +10,7 @@ is held by the call that serves, so a response that is never served holds none.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from typing import cast
@@ -127,32 +127,41 @@ class StreamResponse(EventSourceResponse):
             self._last_seq = self._known[-1].row.seq
 
     async def _stream_response(self, send: Send) -> None:
-        """Send what follows, in place of what the base makes of chunks."""
+        """Send what follows, in place of what the base makes of chunks.
+
+        What is last goes out in one write with the response's end.
+        """
+        last = b""
         try:
             async with asyncio.timeout(self._max_age_s) as age:
                 async for items in self._lists:
-                    for chunk, last_seq in self._joined(items):
-                        await self._put(chunk, send)
-                        self._last_seq = last_seq  # it was taken
+                    chunks = self._joined(items)
                     if items and isinstance(items[-1], End):
+                        *before, (last, _) = chunks
+                        await self._put_each(before, send)
                         break
+                    await self._put_each(chunks, send)
         except SendTimeoutError:
             raise
         except RequestError as error:
-            await self._put(self._problem(error), send)
+            last = self._problem(error)
         except GONE as error:  # a time-out is one of them
             if age.expired():
-                last_word = self._end(End("max_age"), self._last_seq)
+                last = self._end(End("max_age"), self._last_seq)
             else:
-                last_word = self._problem(gone(error))
-            await self._put(last_word, send)
+                last = self._problem(gone(error))
         async with self._send_lock:
             self.active = False
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await self._put(last, send, is_last=True)
 
-    async def _put(self, chunk: bytes, send: Send) -> None:
+    async def _put_each(self, chunks: Iterable[tuple[bytes, int]], send: Send) -> None:
+        for chunk, last_seq in chunks:
+            await self._put(chunk, send)
+            self._last_seq = last_seq  # it was taken
+
+    async def _put(self, chunk: bytes, send: Send, *, is_last: bool = False) -> None:
         """Send a chunk. Raises `SendTimeoutError`."""
-        message = {"type": "http.response.body", "body": chunk, "more_body": True}
+        message = {"type": "http.response.body", "body": chunk, "more_body": not is_last}
         try:
             await within(self._send_timeout_s, send(message))
         except TimeoutError as error:

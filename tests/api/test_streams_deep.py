@@ -6,7 +6,7 @@ import gc
 import json
 import socket
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,12 @@ from starlette.types import Message
 
 from app.api.sse import Events
 from app.api.streaming import Pace, StreamResponse, Subject
+from app.errors import NotFound
 from app.runs.callers import Caller
-from app.runs.items import Framed
+from app.runs.items import End, Framed, Item
 from app.store.rows import Row
 from tests.api.stage import (
+    RANDOM_SESSION,
     Stage,
     frames,
     get,
@@ -415,6 +417,40 @@ async def test_head_and_known_rows_go_out_before_any_task_that_was_made_runs(sta
     assert went[0] == "http.response.start"
     assert went[1].endswith(b"known\n\n")
     assert went[2] == "other"
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+async def test_the_last_frames_go_out_with_the_end_of_the_response(*, is_broken: bool) -> None:
+    went: list[Message] = []
+
+    async def lists() -> AsyncGenerator[list[Item]]:
+        yield [Framed(Row(1, None, "service", "session.created", "{}"), b"row\n\n")]
+        if is_broken:
+            raise NotFound("There is no such session.")
+        yield [
+            Framed(Row(2, None, "service", "run.finished", "{}"), b"last row\n\n"),
+            End("run_finished"),
+        ]
+
+    async def send(message: Message) -> None:
+        went.append(message)
+
+    response = StreamResponse(
+        lists(),
+        Subject(RANDOM_SESSION, None, 0),
+        form=Events(),
+        pace=Pace(5.0, 0.2, 60.0),
+        slot=contextlib.nullcontext,
+    )
+    await response({"type": "http", "method": "GET"}, never, send)
+    bodies = [(message["body"], message["more_body"]) for message in went[1:]]
+    assert [more for _, more in bodies] == [True, True, False]
+    assert bodies[1][0] == b"row\n\n"
+    last = bodies[2][0]
+    if is_broken:
+        assert last.startswith(b"event: problem\n")
+    else:
+        assert last.startswith(b"last row\n\nevent: end\n")
 
 
 async def test_a_reader_that_takes_nothing_for_a_while_is_told_so_if_it_takes_that(
