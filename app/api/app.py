@@ -31,6 +31,15 @@ DESCRIPTION = (
     "host, read its result and its cost. Messages are the Claude Agent SDK's stream-json messages."
 )
 _PROBLEM: dict[str, Any] = {"model": Problem, "description": "A problem (RFC 9457)."}
+_KEYS: dict[str, Any] = {
+    "HTTPBearer": {"type": "http", "description": "An API key.", "scheme": "bearer"},
+    "APIKeyHeader": {
+        "type": "apiKey",
+        "description": "An API key.",
+        "in": "header",
+        "name": "x-api-key",
+    },
+}
 
 
 class _Api(FastAPI):
@@ -44,8 +53,22 @@ class _Api(FastAPI):
                 for kind in ("4XX", "5XX"):
                     answer = operation["responses"][kind]
                     answer["content"] = {MEDIA_TYPE: next(iter(answer["content"].values()))}
+            _add_keys(document)
             add_examples(document)
         return super().openapi()
+
+
+def _add_keys(document: dict[str, Any]) -> None:
+    """Say which operations want a key, and how one is given.
+
+    Not by dependencies: each request would solve them, and nobody looks at what they find.
+    """
+    document["components"]["securitySchemes"] = _KEYS
+    for path, operations in document["paths"].items():
+        for operation in operations.values() if path.startswith("/v1/") else ():
+            later = ("parameters", "requestBody", "responses")
+            rest = {name: operation.pop(name) for name in list(operation) if name in later}
+            operation |= {"security": [{name: []} for name in _KEYS], **rest}
 
 
 def create_api(

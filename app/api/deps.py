@@ -3,14 +3,11 @@
 from typing import Annotated
 
 from fastapi import Depends, Request
-from fastapi.security import APIKeyHeader, HTTPBearer
 
 from app.errors import InvalidRequest, Unauthenticated
 from app.runs.callers import Caller
 from app.runs.service import Service
 
-_BEARER = HTTPBearer(auto_error=False, description="An API key.")
-_HEADER = APIKeyHeader(name="x-api-key", auto_error=False, description="An API key.")
 _LONGEST_KEY = 512
 
 
@@ -46,16 +43,7 @@ async def authenticate(request: Request) -> Caller:
     return found
 
 
-async def caller(
-    request: Request,
-    _bearer: Annotated[object, Depends(_BEARER)],
-    _header: Annotated[object, Depends(_HEADER)],
-) -> Caller:
-    """Give who calls; the parameters only show in the OpenAPI document how."""
-    return await authenticate(request)
-
-
-CallerDep = Annotated[Caller, Depends(caller)]
+CallerDep = Annotated[Caller, Depends(authenticate)]
 
 
 def _key(request: Request) -> str | None:

@@ -9,7 +9,7 @@ import orjson
 from fastapi import Depends, Header, Request, Response
 
 from app.api.body import DecodedRequest, whole_body
-from app.api.deps import CallerDep
+from app.api.deps import authenticate
 from app.errors import InvalidRequest
 from app.runs.once import Answer, Once, Replayed
 
@@ -57,7 +57,6 @@ def response(answer: Answer, *, is_replay: bool = False) -> Response:
 
 async def _write(
     request: Request,
-    caller: CallerDep,
     idempotency_key: Annotated[
         str | None,
         Header(
@@ -67,6 +66,7 @@ async def _write(
         ),
     ] = None,
 ) -> Write:
+    caller = await authenticate(request)  # known by then: a dependency would be solved again
     if idempotency_key is None:
         return Write(caller.tenant_id, None, b"")
     given = request.headers.getlist("idempotency-key")
