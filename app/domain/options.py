@@ -242,6 +242,8 @@ class AgentOptions(BaseModel):
         Values of servers that come back masked are those of `base`.
         """
         own = self.with_secrets_of(base)
+        if own is base:  # a run that begins a session with its own options
+            return base
         return base.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
 
     def with_secrets_of(self, base: "AgentOptions") -> "AgentOptions":

@@ -73,7 +73,7 @@ class RunBody(In):
             for name in ("include_partial_messages", "actions")
             if (given := getattr(self, name)) is not None
         }
-        options = AgentOptions(**beside).over(self.options)
+        options = AgentOptions(**beside).over(self.options) if beside else self.options
         return RunWish(
             wishes(self.prompt, self.messages),
             options,
