@@ -74,6 +74,10 @@ def is_forbidden(options: AgentOptions) -> bool:
 
 def agent_spec(definitions: Mapping[str, AgentDefinition]) -> ToolSpec:
     """Give the tool as it is offered; its description names the kinds of subagents."""
+    return _BUILT_IN_SPEC if definitions is BUILT_IN else _spec(definitions)
+
+
+def _spec(definitions: Mapping[str, AgentDefinition]) -> ToolSpec:
     kinds = "\n".join(_line(name, kind) for name, kind in definitions.items())
     return ToolSpec(
         AGENT_TOOL,
@@ -130,3 +134,4 @@ async def _not_here(_given: ToolInput, _context: ToolContext) -> ToolResult:
 
 
 _SCHEMA: Mapping[str, Any] = input_schema(_Input)
+_BUILT_IN_SPEC = _spec(BUILT_IN)

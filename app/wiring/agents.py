@@ -48,6 +48,8 @@ class AgentRules:
         sources = options.setting_sources
         is_read = sources is None or "project" in sources
         found = read_agents(workspace) if workspace is not None and is_read else {}
+        if not found and not options.agents:
+            return BUILT_IN  # whose description is made once
         return {**BUILT_IN, **found, **options.agents}
 
     def open(
