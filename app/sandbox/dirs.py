@@ -10,7 +10,7 @@ from app.sandbox.driver import SessionDirs
 
 def session_dirs(parent: Path, name: str) -> SessionDirs:
     """Name the three folders of a session; whether they exist is not looked at."""
-    if Path(name).name != name or name in {"", ".", ".."} or "\0" in name:
+    if name in {"", ".", ".."} or "/" in name or "\0" in name:
         raise ValueError(f"not a plain folder name: {name!r}")
     root = parent / name
     return SessionDirs(root / "ws", root / "tmp", root / "home")
@@ -50,7 +50,12 @@ def let_owner_in(dirs: SessionDirs, *, uid: int | None) -> None:
 
 def check_reachable(folder: Path, *, uid: int) -> None:
     """Raise `ConfigError` unless a user of only this uid and gid can enter the folder."""
-    names = os.path.realpath(folder).split("/")
+    check_enterable(os.path.realpath(folder), uid=uid)
+
+
+def check_enterable(folder: str, *, uid: int) -> None:
+    """Do the same for a path in which there is no link."""
+    names = folder.split("/")
     for depth in range(1, len(names) + 1):
         step = "/".join(names[:depth]) or "/"
         if not _can_enter(os.stat(step), uid):  # noqa: PTH116 - each run does this

@@ -11,7 +11,7 @@ from app.domain.skills import UploadedSkill
 from app.errors import ConfigError, ValidationFailed, WorkspaceUnavailable
 from app.runs.workspaces import WorkspaceRules
 from app.sandbox.bubblewrap import BubblewrapSandbox
-from app.sandbox.dirs import check_reachable, make_session_dirs, session_dirs
+from app.sandbox.dirs import check_enterable, make_session_dirs, session_dirs
 from app.sandbox.driver import Sandbox, SessionDirs
 from app.sandbox.programs import Programs
 from app.sandbox.unsandboxed import Unsandboxed
@@ -61,6 +61,8 @@ class Folders:
         """Look where a session works, and what of skills it sees. Raises `WorkspaceUnavailable`."""
         place = self._place(placed)
         seen = {self.skill_folder(each): self.bundles.path(each.sha256) for each in skills}
+        if not seen:
+            return place
         return replace(place, dirs=replace(place.dirs, readable=seen))
 
     def _place(self, placed: Placed) -> Place:
@@ -70,11 +72,11 @@ class Folders:
             return Place(dirs, uid, uid)
         try:
             folder = self.rules.allowed(path)
-            owner = folder.stat()
+            owner = os.stat(folder)  # noqa: PTH116 - each run does this
             if uid is None:
                 return Place(SessionDirs(folder, dirs.tmp, dirs.home), None, None)
             uid, gid = owner.st_uid or uid, owner.st_gid or uid
-            check_reachable(folder, uid=uid)
+            check_enterable(str(folder), uid=uid)
         except (ValidationFailed, ConfigError, OSError) as error:
             raise _unavailable(error) from None
         return Place(SessionDirs(folder, dirs.tmp, dirs.home), uid, gid)
