@@ -18,6 +18,8 @@ from app.tools.json_schema import Checker
 
 def client_specs(options: AgentOptions) -> tuple[ToolSpec, ...]:
     """Give the client's tools as they are offered. Who runs them may refuse: they need no approval."""
+    if not options.client_tools:
+        return ()
     rules = Permissions.of(options).rules
     return tuple(
         ToolSpec(

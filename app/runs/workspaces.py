@@ -53,8 +53,10 @@ class WorkspaceRules:
             status = os.stat(folder)  # noqa: PTH116 - paths are dear, and each run does this
         except (OSError, ValueError):
             raise _refused(_NOT_BENEATH) from None
-        roots = map(os.path.realpath, self.allowed_roots)
-        if not any(_is_beneath(folder, root) for root in roots):
+        # A real path that begins with a root shows that no link is in this one: nearly always so.
+        if not any(_is_beneath(folder, os.fspath(root)) for root in self.allowed_roots) and not any(
+            _is_beneath(folder, os.path.realpath(root)) for root in self.allowed_roots
+        ):
             raise _refused(_NOT_BENEATH)
         if not stat.S_ISDIR(status.st_mode):
             raise _refused("it is not a folder")
