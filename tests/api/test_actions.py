@@ -58,11 +58,13 @@ async def parked(stage: Stage, run: dict[str, Any]) -> None:
     """Wait until no host drives the run."""
 
     async def is_let_go() -> bool:
-        worker = stage.host.service.worker
         found = await rows(
-            stage.host.service.database, "SELECT is_parked FROM runs WHERE id = $1", run["id"]
+            stage.host.service.database,
+            """SELECT r.is_parked AND s.owner IS NULL AS is_let_go FROM runs r JOIN sessions s
+               ON s.tenant_id = r.tenant_id AND s.id = r.session_id WHERE r.id = $1""",
+            run["id"],
         )
-        return bool(found[0]["is_parked"] and worker is not None and not worker.running)
+        return bool(found[0]["is_let_go"])
 
     await until(is_let_go)
 

@@ -38,7 +38,7 @@ async def frames(
             return
         assert answer.status_code == 200, (await answer.aread()).decode()
         fields: dict[str, str] = {}
-        async for line in answer.aiter_lines():
+        async for line in _lines(answer):
             if line:
                 name, _, value = line.partition(":")
                 fields[name] = value.removeprefix(" ")
@@ -47,6 +47,15 @@ async def frames(
                 seq = int(fields["id"]) if "id" in fields else None
                 yield Frame(fields["event"], fields["data"], seq)
             fields = {}
+
+
+async def _lines(answer: httpx.Response) -> AsyncGenerator[str]:
+    """Part what comes at line feeds alone; httpx parts it at all that Unicode takes for a line's end."""
+    left = b""
+    async for piece in answer.aiter_bytes():
+        *lines, left = (left + piece).split(b"\n")
+        for line in lines:
+            yield line.removesuffix(b"\r").decode()
 
 
 async def read_to_end(
