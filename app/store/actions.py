@@ -209,7 +209,8 @@ async def begun_among(
     """Give those calls of a run that may have begun.
 
     Not those whose approval or answer was never taken; nor, where it `is_noted` what begins, those
-    that were not the last to begin. The calls may be of any kind: of one that only reads it is never
+    that were not the last to begin. A client may have carried out what it was asked for, answered
+    or not. The calls may be of any kind: of one that only reads it is never
     noted.
     """
     rows = await database.raw.fetch(
@@ -217,7 +218,7 @@ async def begun_among(
            WHERE r.begun_call IS NULL OR r.begun_call = c.id OR NOT ($4 OR coalesce((
              SELECT a.used_at IS NULL FROM actions a
              WHERE a.tenant_id = $1 AND a.run_id = $2 AND a.tool_use_id = c.id
-               AND a.type <> 'elicitation'
+               AND a.type IN ('permission', 'question')
              ORDER BY a.opened_seq DESC LIMIT 1), false))""",
         lease.tenant_id,
         lease.run_id,

@@ -188,7 +188,7 @@ async def test_what_has_begun_is_told_by_the_note_and_by_answers_that_were_taken
     database: Database,
 ) -> None:
     claim = await begun(database)
-    lease, calls = claim.lease, ["plain", "asked", "taken", "server"]
+    lease, calls = claim.lease, ["plain", "asked", "taken", "server", "client"]
 
     async def which(*, is_noted: bool) -> set[str]:
         return set(await actions.begun_among(database, lease, calls, is_noted=is_noted))
@@ -198,7 +198,8 @@ async def test_what_has_begun_is_told_by_the_note_and_by_answers_that_were_taken
     await asked(database, claim, "act_2", tool_use_id="taken")
     await actions.use_answer(database, lease, "act_2")
     await asked(database, claim, "act_3", tool_use_id="server", type="elicitation")
-    assert await which(is_noted=False) == {"plain", "taken", "server"}
+    await asked(database, claim, "act_4", tool_use_id="client", type="client_tool")
+    assert await which(is_noted=False) == {"plain", "taken", "server", "client"}
     assert await which(is_noted=True) == set()
     await actions.note_begun(database, lease, "asked")
     assert await which(is_noted=True) == {"asked"}
