@@ -30,4 +30,4 @@ def test_a_value_has_no_other_fields_and_misses_none() -> None:
 
 
 def test_to_the_type_checker_a_value_is_frozen() -> None:
-    Thing("a").size = 2  # type: ignore[misc]  # an ignore that is of no use would be an error
+    Thing("a").size = 2  # type: ignore[misc]  # to the type checker it is frozen: without that this ignore would be of no use, an error

@@ -12,7 +12,7 @@ from tests.api.test_actions import ONE_CALL, answer, asked, log, read, results
 from tests.conftest import MakeSettings
 from tests.e2e.test_replicas import check_session
 from tests.fakes.hook_server import NEVER, HookServer
-from tests.hosts import environment, host, host_process
+from tests.hosts import Host, environment, host, host_process
 from tests.runs.prompts import finished, scripted, start
 from tests.store.seeds import opened, rows, until
 
@@ -106,6 +106,15 @@ async def until_parked(database: Database) -> None:
     await until(is_parked)
 
 
+async def until_idle(of: Host) -> None:
+    """Wait until a host has all its slots free."""
+
+    async def is_idle() -> bool:
+        return of.service.worker is not None and of.service.worker.running == 0
+
+    await until(is_idle)
+
+
 async def test_a_host_that_stops_lets_a_run_go_that_waits_and_another_one_answers(
     make_settings: MakeSettings, database_url: str, tmp_path: Path
 ) -> None:
@@ -169,6 +178,7 @@ async def test_a_run_goes_on_elsewhere_as_it_was_though_one_behind_it_was_cancel
             )
             action = await asked(api.client, run)
             await until_parked(database)
+            await until_idle(a)
         runs = f"/v1/sessions/{run['session_id']}/runs"
         behind = (await api.client.post(runs, json={"prompt": "and then"})).json()["run"]
         await api.client.post(f"/v1/runs/{behind['id']}/cancel")

@@ -97,6 +97,7 @@ async def test_a_storm_of_changes_is_listed_now_and_then(rooms: Rooms) -> None:
 async def test_who_asks_for_ever_and_reads_no_answer_is_not_listened_to(
     rooms: Rooms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # No setting: the bound stays real, half a minute is only long for a test.
     monkeypatch.setattr("app.mcp.screen._UNTAKEN_S", 3)
     async with desk(rooms, {"h": hostile()}, call_s=60) as at:
         before, most = len(asyncio.all_tasks()), 0

@@ -168,6 +168,7 @@ async def test_a_cancelled_search_keeps_its_folder_until_the_survey_has_ended(
         assert go_on.wait(10)
         return listing(folder)
 
+    # The system's call, held up and then made: nothing else shows that the survey is in the middle.
     monkeypatch.setattr(os, "scandir", slow)
     search = asyncio.create_task(oldest(grown.sandbox, tree, "/workspace", "**", WANTED))
     assert await asyncio.to_thread(started.wait, 10)
